@@ -20,6 +20,7 @@ enum class NonFinitePolicy : uint8_t { kSkip, kStop };
 enum class SkipsPolicy : uint8_t { kPause, kRollBack, kFail };
 enum class SpikePolicy : uint8_t { kOff, kObserve, kSkip };
 enum class JobDevice : uint8_t { kCpu, kCuda };
+enum class JobProducts : uint8_t { kFastest, kNative, kEmulated };
 // Events of a job that can be posted; the coordinator maps its own events to them
 // (server/state/entities.h).
 enum class NotifyEvent : uint8_t {
@@ -83,9 +84,13 @@ template <>
 inline constexpr Choice<SpikePolicy> kChoices<SpikePolicy>[] = {
     {SpikePolicy::kOff, "off"}, {SpikePolicy::kObserve, "observe"}, {SpikePolicy::kSkip, "skip"}};
 template <>
-inline constexpr Choice<JobDevice> kChoices<JobDevice>[] = {{JobDevice::kCpu, "cpu"},
-                                                            {JobDevice::kCuda, "cuda"},
-                                                            {JobDevice::kCuda, "gpu"}};
+inline constexpr Choice<JobDevice> kChoices<JobDevice>[] = {
+    {JobDevice::kCpu, "cpu"}, {JobDevice::kCuda, "cuda"}, {JobDevice::kCuda, "gpu"}};
+template <>
+inline constexpr Choice<JobProducts> kChoices<JobProducts>[] = {
+    {JobProducts::kFastest, "fastest"},
+    {JobProducts::kNative, "native"},
+    {JobProducts::kEmulated, "emulated"}};
 
 template <>
 inline constexpr Choice<NotifyEvent> kChoices<NotifyEvent>[] = {

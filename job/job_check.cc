@@ -76,6 +76,15 @@ void CheckBatch(const JobSpec& spec, Problems& problems) {
   }
 }
 
+void CheckProducts(const JobSpec& spec, Problems& problems) {
+  if (!Sound(problems, {"training.products", "resources.device"})) return;
+  if (spec.training.products != JobProducts::kNative || spec.resources.device != JobDevice::kCpu) {
+    return;
+  }
+  problems.Add("training.products",
+               "native needs resources.device: cuda; a CPU emulates every format");
+}
+
 void CheckElasticity(const JobSpec& spec, Problems& problems) {
   const ResourceSpec& resources = spec.resources;
   if (!Sound(problems, {"training.batch", "training.micro_batch", "resources"})) return;
@@ -258,6 +267,7 @@ void CheckJob(const JobSpec& spec, Problems& problems) {
   CheckModel(spec, problems);
   CheckInit(spec, problems);
   CheckBatch(spec, problems);
+  CheckProducts(spec, problems);
   CheckElasticity(spec, problems);
   CheckRestarts(spec, problems);
   CheckEarlyStop(spec, problems);

@@ -197,6 +197,15 @@ TEST(JobCheckTest, Fp32AllowsNoQuantisedLayer) {
   EXPECT_THAT(CheckError(spec), HasSubstr("but changes[0] quantises blocks.0.mamba.in_proj"));
 }
 
+TEST(JobCheckTest, NativeProductsNeedACard) {
+  JobSpec spec = Valid();
+  spec.training.products = JobProducts::kNative;
+  EXPECT_EQ(CheckError(spec),
+            "training.products: native needs resources.device: cuda; a CPU emulates every format");
+  spec.resources.device = JobDevice::kCuda;
+  EXPECT_TRUE(Validate(spec).ok());
+}
+
 TEST(JobCheckTest, ChangesHaveATimeInTheRunAndChangeSomething) {
   JobSpec spec = Valid();
   spec.changes = {

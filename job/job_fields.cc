@@ -174,6 +174,11 @@ const Record<TrainingSpec>& TrainingRecord() {
           OneOf("precision", &S::precision,
                 "format of everything that is not quantised. fp32 is the reference; it requires a "
                 "recipe that quantises nothing"),
+          OneOf(
+              "products", &S::products,
+              "how products of quantised operands are computed on a card. fastest: on its FP8 and "
+              "FP4 tensor cores where it has them for the formats, otherwise emulated in BF16. "
+              "native: there or not at all. emulated: as on a CPU, but for the order of sums"),
           OneOf("recompute", &S::recompute,
                 "activation recomputation: saves memory, does not change results. blocks: the "
                 "forward pass of a block runs again before its backward pass"),

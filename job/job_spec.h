@@ -85,6 +85,7 @@ struct TrainingSpec {
   int64_t micro_batch = 0;
   uint64_t seed = 1;
   JobPrecision precision = JobPrecision::kBf16;
+  JobProducts products = JobProducts::kFastest;
   JobRecompute recompute = JobRecompute::kNone;
   int64_t validate_every = 100;
   int64_t validation_batches = 4;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "recipe/gemm_path.h"
 #include "recipe/operand_roles.h"
 #include "recipe/selector.h"
 
@@ -97,6 +98,46 @@ Json OperandTree(const OperandFormat& operand) {
 }
 
 }  // namespace
+
+std::vector<ProductRow> ProductsOnCards(const ResolvedRecipe& recipe) {
+  constexpr int kCapabilities[] = {90, 100};
+  std::vector<ProductRow> rows;
+  for (const LinearGemm gemm : kAllLinearGemms) {
+    const auto [role_a, role_b] = OperandsOf(gemm);
+    for (const int capability : kCapabilities) {
+      const size_t first = rows.size();
+      for (const LayerRecipe& layer : recipe.layers) {
+        const PathOperand a = {.spec = layer[role_a]}, b = {.spec = layer[role_b]};
+        if (!a.spec.has_value() && !b.spec.has_value()) continue;
+        const PathChoice choice = ChoosePath(a, b, nullptr, {.capability = capability});
+        const auto name = [](const PathOperand& operand) {
+          return operand.spec.has_value() ? std::string(Info(operand.spec->format).name) : "bf16";
+        };
+        ProductRow row = {.gemm = gemm,
+                          .a = name(a),
+                          .b = name(b),
+                          .capability = capability,
+                          .path = PathName(choice.path, a, b),
+                          .reason = choice.reason};
+        auto at = std::find_if(rows.begin() + static_cast<int64_t>(first), rows.end(),
+                               [&](const ProductRow& known) {
+                                 return known.a == row.a && known.b == row.b &&
+                                        known.path == row.path && known.reason == row.reason;
+                               });
+        if (at == rows.end()) at = rows.insert(at, std::move(row));
+        ++at->linears;
+      }
+    }
+  }
+  return rows;
+}
+
+std::string CapabilityName(int capability) {
+  return absl::StrCat(capability / 10, ".", capability % 10,
+                      capability == 90    ? " (H100, H200)"
+                      : capability == 100 ? " (B100, B200)"
+                                          : "");
+}
 
 absl::Status CheckLayers(const ResolvedRecipe& recipe, const Outline& outline) {
   if (recipe.layers.size() == outline.linears.size()) return absl::OkStatus();

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "model/outline.h"
+#include "recipe/operand_roles.h"
 #include "recipe/recipe.h"
 
 namespace nibble {
@@ -29,6 +30,20 @@ absl::StatusOr<std::string> RenderTable(const ResolvedRecipe& recipe, const Outl
 // "signs": "fixed"}, …}}]}; an operand in high precision is {"format": "bf16"}, formula only for
 // nvfp4, hadamard and signs only with a transform.
 absl::StatusOr<std::string> RenderJson(const ResolvedRecipe& recipe, const Outline& outline);
+
+// How cards compute the products of linear layers with quantised operands, those with equal
+// operands together. On a CPU all are emulated.
+struct ProductRow {
+  LinearGemm gemm = LinearGemm::kFprop;
+  std::string a, b;    // the operands' formats, or bf16
+  int capability = 0;  // of the cards: 90 is 9.0
+  std::string path;    // "native FP4"
+  std::string reason;
+  int64_t linears = 0;
+};
+std::vector<ProductRow> ProductsOnCards(const ResolvedRecipe& recipe);
+// "9.0 (H100, H200)".
+std::string CapabilityName(int capability);
 
 // InvalidArgument naming both numbers of layers if they differ.
 absl::Status CheckLayers(const ResolvedRecipe& recipe, const Outline& outline);

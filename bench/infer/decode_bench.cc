@@ -95,7 +95,7 @@ void Decode(benchmark::State& state, const Case& of, int64_t sequences) {
   }
   absl::Status status;
   const Alternated times =
-      AlternateWithMemcpy(state, decoder->pool(), decoder->weight_bytes_per_token(), [&] {
+      AlternateWithMemcpy(state, *decoder->device().pool(), decoder->weight_bytes_per_token(), [&] {
         for (int64_t i = 0; i < sequences; ++i) {
           status.Update(decoder->CopySequence(*prompts[i], *states[i]));
         }
@@ -121,7 +121,7 @@ void Prefill(benchmark::State& state, const Case& of) {
   const int64_t element = DTypeBytes(of.precision);
   std::vector<char> x(kContext * largest.in * element), w(largest.out * largest.in * element),
       y(kContext * largest.out * element);
-  auto gemm = *CpuGemm::Create(decoder->pool(), {});
+  auto gemm = *CpuGemm::Create(*decoder->device().pool(), {});
   absl::Status status;
   const auto product = [&] {
     const ConstMatrix a = {x.data(), of.precision, kContext, largest.in, largest.in};

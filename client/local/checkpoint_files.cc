@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/local/local_commands.h"
@@ -103,6 +105,13 @@ std::string DescriptionText(const CheckpointSummary& summary,
   list.Add("seed", absl::StrCat(header.seed));
   list.Add("samples", absl::StrCat(header.data_position, " trained on"));
   list.Add("formula", absl::StrCat("version ", header.formula_version));
+  if (!header.products.empty()) {
+    const std::vector<absl::string_view> lines =
+        absl::StrSplit(header.products, '\n', absl::SkipEmpty());
+    // A line for the text's format, one for the library and the card, then one a shape.
+    list.Add("products", absl::StrCat(Counted(static_cast<int64_t>(lines.size()) - 2, "algorithm"),
+                                      " of ", lines.size() > 1 ? lines[1] : ""));
+  }
   std::string recipe = absl::StrCat("revision ", RevisionAt(header), " in effect");
   if (const auto timeline = TimelineFromJson(header.recipe_timeline); timeline.ok()) {
     for (const Revision& revision : timeline->revisions()) {
@@ -172,6 +181,7 @@ absl::StatusOr<Reply> Describe(const CheckpointFlags& flags) {
   described["formula_version"] = header.formula_version;
   described["recipe_timeline"] = TimelineJson(header);
   described["spec"] = header.spec;
+  described["products"] = header.products;
   described["tensors"] = json::array();
   for (const auto& [tensor, entry] : tensors) {
     described["tensors"].push_back({{"name", tensor},

@@ -29,8 +29,7 @@ namespace nibble {
 namespace {
 
 struct EvalRequest {
-  std::string from;
-  std::string tokenizer;          // as for ChooseTokenizer; empty: the model's own
+  InferenceFlags model;
   std::vector<std::string> data;  // token files; or
   std::string choices;            // a file of questions
 
@@ -43,9 +42,6 @@ struct EvalRequest {
 
   ChoiceOptions choice_options;
   bool answers = false;  // JSON includes every question's log-likelihoods
-
-  std::string precision = "bf16";
-  int threads = 0;
 };
 
 using Json = nlohmann::ordered_json;
@@ -97,10 +93,11 @@ std::string LossTable(const std::vector<TokenLoss>& losses) {
 }
 
 Json Head(const EvalRequest& request, const WeightSource& source) {
-  return {{"from", request.from},
+  return {{"from", request.model.from},
           {"source", source.description()},
           {"model", source.outline().spec.name},
-          {"precision", request.precision}};
+          {"precision", request.model.precision},
+          {"device", request.model.device}};
 }
 
 absl::StatusOr<Reply> EvalData(const EvalRequest& request, const WeightSource& source,
@@ -181,20 +178,23 @@ absl::StatusOr<Reply> RunEval(const EvalRequest& request, const WeightOpener& op
   if (request.data.empty() == request.choices.empty()) {
     return absl::InvalidArgumentError("give either --data or --choices");
   }
-  const absl::StatusOr<DType> precision = ParsePrecision(request.precision);
+  const absl::StatusOr<DType> precision = ParsePrecision(request.model.precision);
   if (!precision.ok()) return precision.status();
-  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open(request.from));
+  NIBBLE_ASSIGN_OR_RETURN(const DecodeOn on, ParseDecodeOn(request.model.device));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open(request.model.from));
   // Questions need a tokenizer; token data does not.
   std::shared_ptr<const Tokenizer> tokenizer;
-  if (!request.choices.empty() || !request.tokenizer.empty() || source->tokenizer() != nullptr) {
+  if (!request.choices.empty() || !request.model.tokenizer.empty() ||
+      source->tokenizer() != nullptr) {
     NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> chosen,
-                            ChooseTokenizer(*source, request.tokenizer));
+                            ChooseTokenizer(*source, request.model.tokenizer));
     tokenizer = std::move(chosen);
   }
   NIBBLE_ASSIGN_OR_RETURN(
       std::unique_ptr<Decoder> decoder,
       Decoder::Create(*source, {.precision = *precision,
-                                .threads = request.threads,
+                                .on = on,
+                                .threads = request.model.threads,
                                 .max_sequence = LongestSequence(source->outline())}));
   if (!request.choices.empty()) return EvalChoices(request, *source, *tokenizer, *decoder);
   return EvalData(request, *source, tokenizer.get(), *decoder);
@@ -259,7 +259,7 @@ void AddEvalCommand(Command app, int& exit_code, WeightOpener open) {
   Command command = app.AddSubcommand(
       "eval",
       "Measure the loss of a model on token data, or its accuracy on multiple-choice questions");
-  AddModelOptions(command, request.from, request.precision, request.threads, request.tokenizer);
+  AddModelOptions(command, request.model);
   const Command what = command.AddChoice("What to evaluate");
   what.Add("--data", request.data, "token files, separated by commas").SplitAt(',');
   what.Add("--choices", request.choices,

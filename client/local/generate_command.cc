@@ -29,14 +29,11 @@ namespace nibble {
 namespace {
 
 struct GenerateRequest {
-  std::string from;
+  InferenceFlags model;
   std::string prompt;
-  std::string tokenizer;  // as for ChooseTokenizer; empty: the model's own
   int64_t max_tokens = 128;
   int64_t samples = 1;
   SamplerOptions sampler;
-  std::string precision = "bf16";
-  int threads = 0;
   bool stream = true;  // write the text to stdout as it is generated
 };
 
@@ -122,10 +119,11 @@ std::string ReportJson(const GenerateRequest& request, const std::string& descri
   }
   const int64_t bytes = decoder.weight_bytes_per_token();
   const Json json = {
-      {"from", request.from},
+      {"from", request.model.from},
       {"source", description},
       {"model", decoder.outline().spec.name},
-      {"precision", request.precision},
+      {"precision", request.model.precision},
+      {"device", request.model.device},
       {"prompt_tokens", generated.prompt_tokens},
       {"samples", samples},
       {"prefill",
@@ -157,12 +155,13 @@ std::vector<std::string> SpeedLines(const Decoder& decoder, const Generated& gen
 // With `stream`, the text is written while it is generated, and the reply has none. Errors: those
 // of `open`, ChooseTokenizer, Decoder and Generate.
 absl::StatusOr<Reply> RunGenerate(const GenerateRequest& request, const WeightOpener& open) {
-  const absl::StatusOr<DType> precision = ParsePrecision(request.precision);
+  const absl::StatusOr<DType> precision = ParsePrecision(request.model.precision);
   if (!precision.ok()) return precision.status();
+  NIBBLE_ASSIGN_OR_RETURN(const DecodeOn on, ParseDecodeOn(request.model.device));
   NIBBLE_RETURN_IF_ERROR(Validate(request.sampler));
-  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open(request.from));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open(request.model.from));
   const absl::StatusOr<std::shared_ptr<const Tokenizer>> tokenizer =
-      ChooseTokenizer(*source, request.tokenizer);
+      ChooseTokenizer(*source, request.model.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
   const absl::StatusOr<std::vector<int32_t>> prompt = PromptTokens(**tokenizer, request.prompt);
   if (!prompt.ok()) {
@@ -172,7 +171,8 @@ absl::StatusOr<Reply> RunGenerate(const GenerateRequest& request, const WeightOp
   NIBBLE_ASSIGN_OR_RETURN(
       std::unique_ptr<Decoder> decoder,
       Decoder::Create(*source, {.precision = *precision,
-                                .threads = request.threads,
+                                .on = on,
+                                .threads = request.model.threads,
                                 .max_sequence = LongestSequence(source->outline())}));
 
   SampleStream text(**tokenizer, *prompt, request.samples, request.stream);
@@ -186,7 +186,8 @@ absl::StatusOr<Reply> RunGenerate(const GenerateRequest& request, const WeightOp
                 .end_of_document = (*tokenizer)->end_of_document()},
                [&](int64_t sample, int32_t token) { return text.Add(sample, token); }));
   NIBBLE_RETURN_IF_ERROR(text.Finish());
-  const double copy_speed = MeasureCopySpeed(decoder->pool(), decoder->weight_bytes_per_token());
+  NIBBLE_ASSIGN_OR_RETURN(const double copy_speed,
+                          decoder->device().CopySpeed(decoder->weight_bytes_per_token()));
   return Reply{.json = ReportJson(request, source->description(), *decoder, generated, text.texts(),
                                   copy_speed),
                .notes = SpeedLines(*decoder, generated, copy_speed)};
@@ -217,7 +218,7 @@ void AddGenerateCommand(Command app, int& exit_code, WeightOpener open) {
   auto flags = std::make_shared<GenerateFlags>();
   GenerateRequest& request = flags->request;
   Command command = app.AddSubcommand("generate", "Generate text with a trained model");
-  AddModelOptions(command, request.from, request.precision, request.threads, request.tokenizer);
+  AddModelOptions(command, request.model);
   Option prompt = command.Add("--prompt", request.prompt, "text to continue");
   command.Add("--prompt-file", flags->prompt_file, "a file with the prompt; default: stdin")
       .Excludes(prompt);

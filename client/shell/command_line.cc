@@ -103,18 +103,20 @@ void AddOutputOption(Command verb, std::string& print) {
       .ShowDefault();
 }
 
-void AddModelOptions(Command verb, std::string& from, std::string& precision, int& threads,
-                     std::string& tokenizer) {
-  verb.Add("--from", from,
+void AddModelOptions(Command verb, InferenceFlags& flags) {
+  verb.Add("--from", flags.from,
            "the model: a checkpoint, such as runs/quickstart@300, or an exported directory")
       .Required();
-  verb.Add("--precision", precision, "precision of weights and activations")
+  verb.Add("--precision", flags.precision, "precision of weights and activations")
       .OneOf({"fp32", "bf16"})
       .ShowDefault();
-  verb.Add("--threads", threads, "number of threads; 0: one per processor")
+  verb.Add("--device", flags.device, "where the model runs: cpu, or cuda (also gpu)")
+      .OneOf({"cpu", "cuda", "gpu"})
+      .ShowDefault();
+  verb.Add("--threads", flags.threads, "number of threads of the CPU; 0: one per processor")
       .WholeNumber(0, 4096)
       .ShowDefault();
-  verb.Add("--tokenizer", tokenizer,
+  verb.Add("--tokenizer", flags.tokenizer,
            "tokenizer of a model that names none: bytes, a SentencePiece .model, or a "
            "tokenizer.json");
 }

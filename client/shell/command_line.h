@@ -26,8 +26,14 @@ Command NounOf(Command app, const std::string& name, const std::string& help);
 // -o: `print` becomes "json" or "yaml", or keeps its value, the format for people: "table".
 void AddOutputOption(Command verb, std::string& print);
 // The options of a verb that runs a trained model.
-void AddModelOptions(Command verb, std::string& from, std::string& precision, int& threads,
-                     std::string& tokenizer);
+struct InferenceFlags {
+  std::string from;
+  std::string precision = "bf16";
+  std::string device = "cpu";
+  int threads = 0;
+  std::string tokenizer;  // empty: the model's own
+};
+void AddModelOptions(Command verb, InferenceFlags& flags);
 
 // ---- Options of verbs that call a coordinator --------------------------------------------------
 

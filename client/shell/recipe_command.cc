@@ -59,11 +59,30 @@ absl::StatusOr<Reply> Show(const RecipeFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const Recipe recipe, RecipeOf(flags.recipe, flags));
   NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe resolved, Resolve(recipe, outline, flags.tokens));
-  NIBBLE_ASSIGN_OR_RETURN(const std::string json, RenderJson(resolved, outline));
+  NIBBLE_ASSIGN_OR_RETURN(const std::string rendered, RenderJson(resolved, outline));
   NIBBLE_ASSIGN_OR_RETURN(
-      std::string table,
+      const std::string table,
       RenderTable(resolved, outline, flags.each ? Grouping::kNone : Grouping::kEqual));
-  return Reply{.text = std::move(table), .json = json + "\n"};
+  Json json = Json::parse(rendered);
+  json["products"] = Json::array();
+  TextTable products({"compute capability", "product", "operands", "layers", "path", "why"});
+  for (const ProductRow& row : ProductsOnCards(resolved)) {
+    const std::string gemm(LinearGemmName(row.gemm));
+    json["products"].push_back({{"compute_capability", row.capability / 10.0},
+                                {"gemm", gemm},
+                                {"a", row.a},
+                                {"b", row.b},
+                                {"layers", row.linears},
+                                {"path", row.path},
+                                {"reason", row.reason}});
+    products.Add({CapabilityName(row.capability), gemm, absl::StrCat(row.a, " · ", row.b),
+                  absl::StrCat(row.linears), row.path, row.reason});
+  }
+  const bool quantises = !json["products"].empty();
+  return Reply{.text = absl::StrCat(
+                   table, quantises ? "\nOn cards (on a CPU every format is emulated):\n" : "",
+                   quantises ? products.Text() : ""),
+               .json = JsonText(json)};
 }
 
 absl::StatusOr<Reply> PresetTable(const RecipeFlags&) {

@@ -136,6 +136,9 @@ struct GemmPlan {
   OperandPlan b;
   std::string path;    // "native FP8", "emulated BF16", "native FP4", "BF16"
   std::string reason;  // "compute capability 9.0 has no FP4 tensor cores"
+
+  // Whether codes are multiplied, not their emulation.
+  bool native() const { return a.form >= OperandForm::kPacked && b.form >= OperandForm::kPacked; }
 };
 
 // Execution model: an engine enqueues on the queue of its backend (see kernels/ops/backend.h);

@@ -59,6 +59,22 @@ absl::Status LateBackend::LateQueue::CopyOut(void* pinned, const void* device, s
   }});
 }
 
+absl::Status LateBackend::LateQueue::Copy(const DeviceCopy& copy) {
+  if (copy.line_bytes == 0 || copy.lines == 0) return absl::OkStatus();
+  if (!backend_->memory_->Contains(copy.to, copy.to_bytes()) ||
+      !backend_->memory_->Contains(copy.from, copy.from_bytes())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "copy: ", copy.lines, " lines of ", copy.line_bytes, " bytes are not within the device"));
+  }
+  return backend_->Enqueue(*this, {.run = [copy] {
+    for (size_t line = 0; line < copy.lines; ++line) {
+      std::memcpy(static_cast<char*>(copy.to) + line * copy.to_pitch,
+                  static_cast<const char*>(copy.from) + line * copy.from_pitch, copy.line_bytes);
+    }
+    return absl::OkStatus();
+  }});
+}
+
 absl::Status LateBackend::LateQueue::Host(std::function<absl::Status()> work) {
   return backend_->Enqueue(*this, {.run = std::move(work), .on_device = false, .on_host = true});
 }

@@ -77,6 +77,7 @@ class LateBackend : public Backend, public Passage {
    public:
     absl::Status CopyIn(void* device, const void* pinned, size_t bytes) override;
     absl::Status CopyOut(void* pinned, const void* device, size_t bytes) override;
+    absl::Status Copy(const DeviceCopy& copy) override;
     absl::Status Host(std::function<absl::Status()> work) override;
     absl::Status Record(Event& event) override;
     absl::Status WaitFor(const Event& event) override;

@@ -20,6 +20,20 @@ class Event {
   virtual ~Event() = default;
 };
 
+// Lines of equal length, at equal distances. `to` and `from` are on the device and do not overlap.
+struct DeviceCopy {
+  void* to = nullptr;
+  const void* from = nullptr;
+  size_t line_bytes = 0;
+  size_t lines = 1;
+  size_t to_pitch = 0;  // from line to line; of one line it does not count
+  size_t from_pitch = 0;
+
+  // Of all lines with the gaps between them.
+  size_t to_bytes() const { return lines == 0 ? 0 : (lines - 1) * to_pitch + line_bytes; }
+  size_t from_bytes() const { return lines == 0 ? 0 : (lines - 1) * from_pitch + line_bytes; }
+};
+
 class Queue {
  public:
   virtual ~Queue() = default;
@@ -28,6 +42,8 @@ class Queue {
   // may neither write what is copied in nor read what is copied out until the copy has run.
   virtual absl::Status CopyIn(void* device, const void* pinned, size_t bytes) = 0;
   virtual absl::Status CopyOut(void* pinned, const void* device, size_t bytes) = 0;
+  // Copies within the device.
+  virtual absl::Status Copy(const DeviceCopy& copy) = 0;
   // Runs `work` on the host, in its turn. It must not call the backend; its error is an error of
   // the queue.
   virtual absl::Status Host(std::function<absl::Status()> work) = 0;

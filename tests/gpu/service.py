@@ -113,6 +113,16 @@ def main():
         expect(len(losses(run)) == STEPS, f"{len(losses(run))} steps, not {STEPS}")
         print(nibble("recipe", "history", job))
         print(nibble("checkpoint", "list", job))
+        # The model that was trained, decoded on the card and on the CPU.
+        store = next(path for path in root.rglob("checkpoints") if job in str(path) and path.is_dir())
+        written = {}
+        for device in ("cuda", "cpu"):
+            said_json = json.loads(nibble("generate", "--from", str(store), "--prompt", "import", "--temperature", "0",
+                                          "--precision", "fp32", "--max-tokens", "64", "--device", device, "-o", "json"))
+            written[device] = said_json
+        tokens = {device: one["samples"][0]["tokens"] for device, one in written.items()}
+        alike = sum(a == b for a, b in zip(tokens["cuda"], tokens["cpu"]))
+        expect(alike == len(tokens["cpu"]) > 0, f"generate: {alike} of {len(tokens['cpu'])} tokens alike")
     finally:
         nibble("cluster", "down", check=False)
 
@@ -135,6 +145,14 @@ def main():
     print(f"tokens/s before and after               {rate(1):.0f}, {rate(2):.0f}")
     print(f"killed to a step after the resume       {recovery:.2f} s")
     print(f"losses with the bits of a run alone     {len(expected) - len(differ)} of {STEPS}")
+    print(f"tokens generated alike on card and CPU  {alike} of {len(tokens['cpu'])}")
+    paths = sorted({(e["gemm"], e["path"]) for e in run if e.get("event") == "products"})
+    print("paths of products                       " + ", ".join(f"{gemm}: {path}" for gemm, path in paths))
+    expect(len(paths) > 3, "no path of a product changed with the recipe")
+    planned = [e["total"] for e in run if e.get("event") == "memory"]
+    peak = [e["memory_peak"] for e in run if e.get("event") == "finish"]
+    expect(planned and peak, "no plan of memory, or no peak")
+    print(f"memory planned and taken, MiB           {planned[-1] / 2**20:.1f}, {peak[-1] / 2**20:.1f}")
     for what in wrong:
         print("WRONG:", what)
     return 1 if wrong else 0

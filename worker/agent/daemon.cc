@@ -121,7 +121,7 @@ absl::Status Daemon::Prepare() {
            .jobs_directory = data + "/jobs",
            .run_directory = run_->path(),
            .trainer = options_.trainer,
-           .cuda = options_.identity.hardware().device() == v1::DEVICE_CUDA,
+           .cards = options_.cards,
            .watchdog = options_.watchdog,
            .logs = options_.logs,
            .faults = options_.faults};

@@ -59,7 +59,8 @@ class Daemon {
   struct Options {
     // The daemon chooses the incarnation; port 0 of the address picks a free one.
     v1::WorkerIdentity identity;
-    std::string coordinator;  // host:port
+    std::vector<std::string> cards;  // by slot, for CUDA_VISIBLE_DEVICES; empty: CPU slots
+    std::string coordinator;         // host:port
     LinkSecurity security;
     bool insecure = false;       // listen off loopback without authenticating callers
     std::string data_directory;  // absolute; made if absent

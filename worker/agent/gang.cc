@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/counted.h"
 #include "common/files/staged_file.h"
 #include "common/status_macros.h"
 #include "job/job_spec.h"
@@ -194,8 +195,14 @@ absl::Status Gang::StartRank(Rank& rank, const std::string& rendezvous) {
     if (desired_.weights_only()) program.arguments.push_back("--weights-only");
   }
   // The daemon's variables override those of the spec.
-  if (home_.cuda) {
-    program.environment["CUDA_VISIBLE_DEVICES"] = absl::StrCat(desired_.slots(local_rank));
+  if (!home_.cards.empty()) {
+    const auto slot = static_cast<size_t>(desired_.slots(local_rank));
+    if (slot >= home_.cards.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("slot ", slot, " of a worker with ",
+                       Counted(static_cast<int64_t>(home_.cards.size()), "card")));
+    }
+    program.environment["CUDA_VISIBLE_DEVICES"] = home_.cards[slot];
   }
   absl::Status status = home_.supervisor->Start(program);
   if (status.ok()) rank.process = program.name;

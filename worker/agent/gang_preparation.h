@@ -97,7 +97,7 @@ struct GangHome {
   std::string jobs_directory;                   // absolute
   std::string run_directory;                    // absolute and short: sockets are in it
   std::string trainer;                          // path of nibble-trainer
-  bool cuda = false;                            // slots are GPUs
+  std::vector<std::string> cards;               // by slot, as CUDA names them; empty: CPU slots
   WatchdogLimits watchdog;
   RankLog::Limits logs;
   DiskFaults* faults = nullptr;  // for tests

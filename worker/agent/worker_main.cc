@@ -8,10 +8,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -29,6 +31,7 @@
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "worker/agent/cards.h"
 #include "worker/agent/daemon.h"
 
 namespace {
@@ -47,7 +50,7 @@ struct Arguments {
   std::string trainer;
   std::string exporter;
   std::string device = "cpu";
-  int32_t slots = 1;
+  int32_t slots = 0;  // 0: not given
   std::vector<std::string> labels;
   std::string root_certificates, certificate, private_key;
   int64_t beat_ms = 1000;
@@ -79,10 +82,17 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   nibble::v1::WorkerIdentity& identity = options.identity;
   identity.set_name(arguments.name);
   identity.set_address(arguments.address);
-  identity.set_slots(arguments.slots);
+  identity.set_slots(std::max(arguments.slots, 1));
   identity.set_version(nibble::kVersion);
-  identity.mutable_hardware()->set_device(arguments.device == "cpu" ? nibble::v1::DEVICE_CPU
-                                                                    : nibble::v1::DEVICE_CUDA);
+  identity.mutable_hardware()->set_device(nibble::v1::DEVICE_CPU);
+  if (arguments.device != "cpu") {
+    NIBBLE_ASSIGN_OR_RETURN(const std::vector<nibble::Card> cards,
+                            nibble::FindCards(std::getenv("CUDA_VISIBLE_DEVICES")));
+    *identity.mutable_hardware() = nibble::HardwareOf(cards);
+    if (arguments.slots == 0) identity.set_slots(static_cast<int32_t>(cards.size()));
+    NIBBLE_RETURN_IF_ERROR(nibble::CheckSlots(std::max(identity.slots(), 1), cards));
+    for (const nibble::Card& card : cards) options.cards.push_back(card.id);
+  }
   for (const std::string& label : arguments.labels) {
     const size_t equals = label.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -129,17 +139,21 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
 int RunDaemon(const Arguments& arguments) {
   absl::StatusOr<nibble::Daemon::Options> options = OptionsOf(arguments);
   if (!options.ok()) {
-    Log(std::string(options.status().message()));
+    Log(absl::StrCat(
+        arguments.device == "cpu" ? "" : absl::StrCat("--device ", arguments.device, ": "),
+        options.status().message()));
     return kUsage;
   }
+  const int32_t slots = options->identity.slots();
+  const std::string model = options->identity.hardware().model();
   absl::Status status;
   {
     absl::StatusOr<std::unique_ptr<nibble::Daemon>> daemon =
         nibble::Daemon::Start(*std::move(options));
     status = daemon.status();
     if (daemon.ok()) {
-      Log(absl::StrCat(arguments.name, ", incarnation ", (*daemon)->incarnation(), ", ",
-                       arguments.slots, " slots, ",
+      Log(absl::StrCat(arguments.name, ", incarnation ", (*daemon)->incarnation(), ", ", slots,
+                       " slots", model.empty() ? "" : absl::StrCat(" of ", model), ", ",
                        (*daemon)->http_address().empty()
                            ? "no HTTP"
                            : "metrics at http://" + (*daemon)->http_address()));
@@ -166,7 +180,10 @@ int main(int argc, char** argv) {
   app.Add("--name", arguments.name, "Unique in the cluster").Required();
   app.Add("--address", arguments.address, "HOST:PORT where other workers reach this one")
       .ShowDefault();
-  app.Add("--slots", arguments.slots, "GPUs or CPU slots").ShowDefault().InRange(1, 1024);
+  app.Add("--slots", arguments.slots,
+          "Ranks that run here at once; default: the cards of this machine with --device cuda, "
+          "otherwise 1")
+      .InRange(1, 1024);
   app.Add("--device", arguments.device, "Device of a slot")
       .ShowDefault()
       .OneOf({"cpu", "cuda", "gpu"});

@@ -103,7 +103,8 @@ struct ShardManifest {
   friend bool operator==(const ShardManifest&, const ShardManifest&) = default;
 };
 
-// The job's state when it takes a checkpoint. `recipe_timeline` and `spec` are opaque here.
+// The job's state when it takes a checkpoint. `recipe_timeline`, `spec` and `products` are opaque
+// here.
 struct CheckpointHeader {
   StoreIdentity identity;
   int64_t step = 0;     // updates made; training resumes with this step
@@ -115,6 +116,7 @@ struct CheckpointHeader {
   int64_t time_unix_nanos = 0;  // from the caller's clock
   std::string recipe_timeline;  // JSON
   std::string spec;
+  std::string products;  // GemmEngine::Choices(); empty for engines that choose nothing
 
   friend bool operator==(const CheckpointHeader&, const CheckpointHeader&) = default;
 };
@@ -156,7 +158,9 @@ struct TensorEntry {
 absl::StatusOr<absl::flat_hash_map<std::string, TensorEntry>> IndexTensors(
     const std::vector<ShardManifest>& shards);
 
-inline constexpr uint32_t kManifestVersion = 1;
+inline constexpr uint32_t kManifestVersion = 2;
+// Records whose header has no products are written in this version, which older programs read.
+inline constexpr uint32_t kManifestVersionWithoutProducts = 1;
 
 // The values are valid (CheckShard, CheckManifest).
 std::string EncodeShard(const ShardManifest& shard);

@@ -33,9 +33,10 @@ void PutString(std::string& out, absl::string_view value) {
   out.append(value.data(), value.size());
 }
 
-std::string Envelope(absl::string_view magic, absl::string_view payload) {
+std::string Envelope(absl::string_view magic, absl::string_view payload,
+                     uint32_t version = kManifestVersionWithoutProducts) {
   std::string record(magic);
-  AppendLittle(record, kManifestVersion);
+  AppendLittle(record, version);
   PutString(record, payload);
   AppendLittle(record, Crc32c(absl::string_view(record)));
   return record;
@@ -80,8 +81,13 @@ class RecordReader {
   bool ok_ = true;
 };
 
-absl::StatusOr<absl::string_view> PayloadOf(absl::string_view magic, absl::string_view what,
-                                            absl::string_view bytes) {
+struct Payload {
+  absl::string_view bytes;
+  uint32_t version;
+};
+
+absl::StatusOr<Payload> PayloadOf(absl::string_view magic, absl::string_view what,
+                                  absl::string_view bytes) {
   if (bytes.size() < kEnvelopeBytes) {
     return absl::DataLossError(absl::StrCat(what, " has ", bytes.size(),
                                             " bytes, fewer than the smallest, ", kEnvelopeBytes));
@@ -96,16 +102,17 @@ absl::StatusOr<absl::string_view> PayloadOf(absl::string_view magic, absl::strin
   if (reader.ReadBytes(kMagicBytes) != magic) {
     return absl::DataLossError(absl::StrCat(what, " does not begin with ", magic));
   }
-  if (const uint32_t version = reader.Read<uint32_t>(); version != kManifestVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(what, " is of format version ", version,
-                                                      "; this program reads version ",
-                                                      kManifestVersion));
+  const uint32_t version = reader.Read<uint32_t>();
+  if (version < kManifestVersionWithoutProducts || version > kManifestVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " is of format version ", version, "; this program reads versions ",
+                     kManifestVersionWithoutProducts, " to ", kManifestVersion));
   }
   const absl::string_view payload = reader.ReadString();
   if (!reader.done()) {
     return absl::DataLossError(absl::StrCat(what, " does not have the length that it states"));
   }
-  return payload;
+  return Payload{payload, version};
 }
 
 // The checksum is right, so a faulty program wrote these values.
@@ -125,9 +132,15 @@ void PutHeader(std::string& out, const CheckpointHeader& header) {
   AppendLittle(out, header.time_unix_nanos);
   PutString(out, header.recipe_timeline);
   PutString(out, header.spec);
+  if (!header.products.empty()) PutString(out, header.products);
 }
 
-CheckpointHeader ReadHeader(RecordReader& reader) {
+// Of a record with this header.
+uint32_t VersionOf(const CheckpointHeader& header) {
+  return header.products.empty() ? kManifestVersionWithoutProducts : kManifestVersion;
+}
+
+CheckpointHeader ReadHeader(RecordReader& reader, uint32_t version) {
   CheckpointHeader header;
   header.identity.cluster = std::string(reader.ReadString());
   header.identity.job = std::string(reader.ReadString());
@@ -140,6 +153,9 @@ CheckpointHeader ReadHeader(RecordReader& reader) {
   header.time_unix_nanos = reader.Read<int64_t>();
   header.recipe_timeline = std::string(reader.ReadString());
   header.spec = std::string(reader.ReadString());
+  if (version > kManifestVersionWithoutProducts) {
+    header.products = std::string(reader.ReadString());
+  }
   return header;
 }
 
@@ -198,8 +214,8 @@ std::string EncodeShard(const ShardManifest& shard) {
 
 absl::StatusOr<ShardManifest> DecodeShard(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "shard record";
-  NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kShardMagic, kWhat, bytes));
-  RecordReader reader(payload);
+  NIBBLE_ASSIGN_OR_RETURN(const Payload payload, PayloadOf(kShardMagic, kWhat, bytes));
+  RecordReader reader(payload.bytes);
   ShardManifest shard;
   shard.step = reader.Read<int64_t>();
   shard.attempt = reader.Read<int64_t>();
@@ -234,15 +250,15 @@ std::string EncodeManifest(const Manifest& manifest) {
   AppendLittle(payload, manifest.bytes());
   AppendLittle<uint64_t>(payload, manifest.shards.size());
   for (const ShardManifest& shard : manifest.shards) PutString(payload, EncodeShard(shard));
-  return Envelope(kManifestMagic, payload);
+  return Envelope(kManifestMagic, payload, VersionOf(manifest.header));
 }
 
 absl::StatusOr<Manifest> DecodeManifest(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "manifest";
-  NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kManifestMagic, kWhat, bytes));
-  RecordReader reader(payload);
+  NIBBLE_ASSIGN_OR_RETURN(const Payload payload, PayloadOf(kManifestMagic, kWhat, bytes));
+  RecordReader reader(payload.bytes);
   Manifest manifest;
-  manifest.header = ReadHeader(reader);
+  manifest.header = ReadHeader(reader, payload.version);
   const int64_t total_bytes = reader.Read<int64_t>();
   const uint64_t shards = reader.ReadCount(sizeof(uint64_t) + kEnvelopeBytes);
   for (uint64_t i = 0; i < shards && reader.ok(); ++i) {
@@ -263,14 +279,14 @@ absl::StatusOr<Manifest> DecodeManifest(absl::string_view bytes) {
 std::string EncodeHeader(const CheckpointHeader& header) {
   std::string payload;
   PutHeader(payload, header);
-  return Envelope(kHeaderMagic, payload);
+  return Envelope(kHeaderMagic, payload, VersionOf(header));
 }
 
 absl::StatusOr<CheckpointHeader> DecodeHeader(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "checkpoint header";
-  NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kHeaderMagic, kWhat, bytes));
-  RecordReader reader(payload);
-  CheckpointHeader header = ReadHeader(reader);
+  NIBBLE_ASSIGN_OR_RETURN(const Payload payload, PayloadOf(kHeaderMagic, kWhat, bytes));
+  RecordReader reader(payload.bytes);
+  CheckpointHeader header = ReadHeader(reader, payload.version);
   if (!reader.done()) return Malformed(kWhat, WrongLength());
   return header;
 }
@@ -284,8 +300,8 @@ std::string EncodeSlices(absl::Span<const TensorSlice> slices) {
 
 absl::StatusOr<std::vector<TensorSlice>> DecodeSlices(absl::string_view bytes) {
   constexpr absl::string_view kWhat = "list of slices";
-  NIBBLE_ASSIGN_OR_RETURN(const absl::string_view payload, PayloadOf(kSlicesMagic, kWhat, bytes));
-  RecordReader reader(payload);
+  NIBBLE_ASSIGN_OR_RETURN(const Payload payload, PayloadOf(kSlicesMagic, kWhat, bytes));
+  RecordReader reader(payload.bytes);
   std::vector<TensorSlice> slices;
   const uint64_t count = reader.ReadCount(kSmallestSlice);
   for (uint64_t i = 0; i < count && reader.ok(); ++i) {

@@ -213,6 +213,20 @@ TEST(ManifestCodecTest, DecodingReturnsTheEncodedValue) {
   EXPECT_EQ(*shard, manifest.shards[1]);
 }
 
+TEST(ManifestCodecTest, OnlyAHeaderWithProductsNeedsTheSecondVersion) {
+  Manifest manifest = SampleManifest();
+  EXPECT_EQ(EncodeManifest(manifest)[8], 1);
+  manifest.header.products = "cublasLt on a card\n";
+  const std::string record = EncodeManifest(manifest);
+  EXPECT_EQ(record[8], 2);
+  const absl::StatusOr<Manifest> decoded = DecodeManifest(record);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(*decoded, manifest);
+  const absl::StatusOr<CheckpointHeader> header = DecodeHeader(EncodeHeader(manifest.header));
+  ASSERT_TRUE(header.ok()) << header.status();
+  EXPECT_EQ(*header, manifest.header);
+}
+
 TEST(ManifestCodecTest, EveryFlippedBitIsDetected) {
   const std::string record = EncodeManifest(SampleManifest());
   for (size_t bit = 0; bit < record.size() * 8; ++bit) {

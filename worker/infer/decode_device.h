@@ -1,48 +1,37 @@
-// The CPU as the device of decoding: as in training, with a GEMM engine for few rows.
+// The devices of decoding: the CPU, as in training but with a GEMM engine for few rows, or a card.
 //
 // Ownership: owns its parts; outlives what borrows device(). Thread-safety: as
 // kernels/ops/backend.h.
 #ifndef NIBBLE_WORKER_INFER_DECODE_DEVICE_H_
 #define NIBBLE_WORKER_INFER_DECODE_DEVICE_H_
 
+#include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/status_macros.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/layers/cpu_layer_ops.h"
-#include "kernels/cpu/layers/few_rows_gemm.h"
-#include "kernels/gemm/cpu_gemm.h"
+#include "absl/strings/string_view.h"
+#include "common/thread_pool.h"
 #include "worker/trainer/model/device.h"
 
 namespace nibble {
 
+enum class DecodeOn : uint8_t { kCpu, kCuda };
+// "cpu"; "cuda" or "gpu". InvalidArgument with both otherwise.
+absl::StatusOr<DecodeOn> ParseDecodeOn(absl::string_view name);
+
 class DecodeDevice {
  public:
-  // `threads` as ThreadPool's.
-  static absl::StatusOr<std::unique_ptr<DecodeDevice>> Create(int threads) {
-    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuBackend> backend,
-                            CpuBackend::Create({.threads = threads}));
-    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuGemm> gemm, CpuGemm::Create(backend->pool(), {}));
-    return std::unique_ptr<DecodeDevice>(new DecodeDevice(std::move(backend), std::move(gemm)));
-  }
+  virtual ~DecodeDevice() = default;
+  // `threads`, of the CPU, as ThreadPool's. Errors of CudaDevice::Create.
+  static absl::StatusOr<std::unique_ptr<DecodeDevice>> Create(DecodeOn on, int threads);
 
-  Device device() { return {*backend_, few_rows_, ops_}; }
-  Memory& memory() { return backend_->memory(); }
-  ThreadPool& pool() { return backend_->pool(); }
+  virtual Device device() = 0;
+  // Bytes per second, read and written, of a copy of about `bytes` within its memory.
+  virtual absl::StatusOr<double> CopySpeed(int64_t bytes) = 0;
+  // Of the CPU; null for a card.
+  virtual ThreadPool* pool() { return nullptr; }
 
- private:
-  DecodeDevice(std::unique_ptr<CpuBackend> backend, std::unique_ptr<CpuGemm> gemm)
-      : backend_(std::move(backend)),
-        many_rows_(std::move(gemm)),
-        few_rows_(backend_->pool(), *many_rows_),
-        ops_(backend_->pool()) {}
-
-  std::unique_ptr<CpuBackend> backend_;
-  std::unique_ptr<CpuGemm> many_rows_;
-  FewRowsGemm few_rows_;
-  CpuLayerOps ops_;
+  Memory& memory() { return device().memory(); }
 };
 
 }  // namespace nibble

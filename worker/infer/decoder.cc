@@ -1,7 +1,6 @@
 #include "worker/infer/decoder.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -23,6 +22,11 @@ absl::Status CheckOption(const char* name, int64_t value, int64_t most) {
   return absl::InvalidArgumentError(absl::StrCat(name, ": ", value, " is not in [1, ", most, "]"));
 }
 
+absl::Status CheckOptions(const DecoderOptions& options) {
+  NIBBLE_RETURN_IF_ERROR(CheckOption("max_sequence", options.max_sequence, kMostSequence));
+  return CheckOption("pass_tokens", options.pass_tokens, kMostPassTokens);
+}
+
 }  // namespace
 
 Decoder::Decoder(std::unique_ptr<DecodeDevice> device, LoadedWeights weights,
@@ -35,11 +39,16 @@ Decoder::Decoder(std::unique_ptr<DecodeDevice> device, LoadedWeights weights,
 
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(WeightSource& source,
                                                          const DecoderOptions& options) {
-  absl::Status status = CheckOption("max_sequence", options.max_sequence, kMostSequence);
-  if (status.ok()) status = CheckOption("pass_tokens", options.pass_tokens, kMostPassTokens);
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(CheckOptions(options));
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<DecodeDevice> device,
-                          DecodeDevice::Create(options.threads));
+                          DecodeDevice::Create(options.on, options.threads));
+  return Create(source, std::move(device), options);
+}
+
+absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(WeightSource& source,
+                                                         std::unique_ptr<DecodeDevice> device,
+                                                         const DecoderOptions& options) {
+  NIBBLE_RETURN_IF_ERROR(CheckOptions(options));
   absl::StatusOr<LoadedWeights> weights =
       LoadedWeights::Load(source, options.precision, device->device());
   if (!weights.ok()) {
@@ -47,8 +56,7 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(WeightSource& source,
                         absl::StrCat(source.description(), ": ", weights.status().message()));
   }
   std::unique_ptr<Decoder> decoder(new Decoder(std::move(device), *std::move(weights), options));
-  status = decoder->Build();
-  if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(decoder->Build());
   return decoder;
 }
 
@@ -84,6 +92,10 @@ absl::Status Decoder::Build() {
   const int64_t rows = options_.pass_tokens;
   logit_rows_ = std::clamp<int64_t>(kLogitBytes / (4 * spec.vocab), 1, rows);
   tokens_.resize(static_cast<size_t>(rows));
+  NIBBLE_ASSIGN_OR_RETURN(device_tokens_, memory.Allocate(tokens_.size() * sizeof(int32_t)));
+  const auto logit_rows = static_cast<size_t>(logit_rows_);
+  NIBBLE_ASSIGN_OR_RETURN(targets_, memory.Allocate(logit_rows * sizeof(int32_t)));
+  NIBBLE_ASSIGN_OR_RETURN(losses_, memory.Allocate(logit_rows * sizeof(float)));
   status = stream_.Allocate(memory, dtype, rows, spec.d_model);
   if (status.ok()) status = normed_.Allocate(memory, dtype, rows, spec.d_model);
   if (status.ok()) status = mixed_.Allocate(memory, dtype, rows, spec.d_model);
@@ -138,8 +150,8 @@ absl::Status Decoder::CopySequence(const SequenceState& from, SequenceState& to)
     return absl::OutOfRangeError(absl::StrCat("copying a sequence of ", from.length(),
                                               " tokens to one whose capacity is ", to.capacity()));
   }
-  if (&from != &to) to.CopyFrom(from);
-  return absl::OkStatus();
+  if (&from == &to) return absl::OkStatus();
+  return to.CopyFrom(from, device_->device().backend.compute());
 }
 
 absl::Status Decoder::Check(absl::Span<const Piece> pieces) const {
@@ -192,12 +204,14 @@ absl::Status Decoder::Norm(const NormParams& norm, bool add, int64_t rows) {
 
 absl::Status Decoder::RunPass(const Pass& pass) {
   const StepContext context = {.layout = {.continued = pass.pieces}, .sequences = pass.sequences};
-  NIBBLE_RETURN_IF_ERROR(
-      device_->device().ops.token().Forward(EmbeddingForward{.layout = context.layout,
-                                                             .tokens = tokens_.data(),
-                                                             .table = embedding_,
-                                                             .positions = positions_,
-                                                             .out = stream_.rows(pass.rows)}));
+  NIBBLE_RETURN_IF_ERROR(device_->memory().CopyIn(
+      device_tokens_.data(), tokens_.data(), static_cast<size_t>(pass.rows) * sizeof(int32_t)));
+  NIBBLE_RETURN_IF_ERROR(device_->device().ops.token().Forward(
+      EmbeddingForward{.layout = context.layout,
+                       .tokens = device_tokens_.data<int32_t>(),
+                       .table = embedding_,
+                       .positions = positions_,
+                       .out = stream_.rows(pass.rows)}));
   for (size_t i = 0; i < blocks_.size(); ++i) {
     NIBBLE_RETURN_IF_ERROR(Norm(blocks_[i].norm, i > 0, pass.rows));
     NIBBLE_RETURN_IF_ERROR(
@@ -207,26 +221,45 @@ absl::Status Decoder::RunPass(const Pass& pass) {
   return Norm(final_norm_, !blocks_.empty(), pass.rows);
 }
 
-absl::Status Decoder::EmitLogits(const Pass& pass, LogitsSink sink) {
+absl::Status Decoder::EmitLogits(const Pass& pass, DeviceSink sink) {
   const auto count = static_cast<int64_t>(pass.wanted.size());
   for (int64_t begin = 0; begin < count; begin += logit_rows_) {
     const int64_t n = std::min(logit_rows_, count - begin);
-    for (int64_t i = 0; i < n; ++i) {
-      const ConstMatrix from = Rows(normed_.view(), pass.wanted[static_cast<size_t>(begin + i)], 1);
-      std::memcpy(Rows(wanted_.mut(), i, 1).data, from.data,
-                  static_cast<size_t>(from.cols * DTypeBytes(from.dtype)));
+    // Neighbouring rows are copied together.
+    for (int64_t i = 0; i < n;) {
+      const int64_t row = pass.wanted[static_cast<size_t>(begin + i)];
+      int64_t run = 1;
+      while (i + run < n && pass.wanted[static_cast<size_t>(begin + i + run)] == row + run) ++run;
+      const ConstMatrix from = Rows(normed_.view(), row, run);
+      const auto bytes = static_cast<size_t>(from.cols * DTypeBytes(from.dtype));
+      NIBBLE_RETURN_IF_ERROR(device_->device().backend.compute().Copy(
+          {.to = Rows(wanted_.mut(), i, run).data,
+           .from = from.data,
+           .line_bytes = bytes * static_cast<size_t>(run)}));
+      i += run;
     }
     const MutableMatrix logits = logits_.rows(n);
     NIBBLE_RETURN_IF_ERROR(
         device_->device().gemm.Gemm(Fprop(Const(wanted_.rows(n)), head_, logits)));
     NIBBLE_RETURN_IF_ERROR(sink(absl::MakeConstSpan(pass.places)
                                     .subspan(static_cast<size_t>(begin), static_cast<size_t>(n)),
-                                static_cast<float*>(logits.data)));
+                                logits));
   }
   return absl::OkStatus();
 }
 
 absl::Status Decoder::Run(absl::Span<const Piece> pieces, Wanted wanted, LogitsSink sink) {
+  return RunOnDevice(
+      pieces, wanted,
+      [&](absl::Span<const Place> places, const MutableMatrix& logits) -> absl::Status {
+        host_logits_.resize(static_cast<size_t>(logits.rows * logits.cols));
+        NIBBLE_RETURN_IF_ERROR(device_->memory().CopyOut(host_logits_.data(), logits.data,
+                                                         host_logits_.size() * sizeof(float)));
+        return sink(places, host_logits_.data());
+      });
+}
+
+absl::Status Decoder::RunOnDevice(absl::Span<const Piece> pieces, Wanted wanted, DeviceSink sink) {
   NIBBLE_RETURN_IF_ERROR(Check(pieces));
   Pass pass;
   const auto run = [&]() -> absl::Status {
@@ -299,22 +332,29 @@ absl::Status Decoder::Losses(absl::Span<const Piece> pieces,
   }
   std::vector<int32_t> batch;
   std::vector<float> batch_losses;
-  return Run(pieces, Wanted::kAll, [&](absl::Span<const Place> places, float* rows) {
+  Memory& memory = device_->memory();
+  const auto take = [&](absl::Span<const Place> places,
+                        const MutableMatrix& logits) -> absl::Status {
     batch.clear();
     batch_losses.resize(places.size());
     for (const Place& place : places) {
       batch.push_back(targets[static_cast<size_t>(place.piece)][static_cast<size_t>(place.token)]);
     }
-    absl::Status status = device_->device().ops.token().Run(
-        CrossEntropy{.logits = ConstMatrix::Of(rows, static_cast<int64_t>(places.size()), vocab()),
-                     .targets = batch.data(),
-                     .loss = batch_losses.data()});
+    NIBBLE_RETURN_IF_ERROR(
+        memory.CopyIn(targets_.data(), batch.data(), batch.size() * sizeof(int32_t)));
+    NIBBLE_RETURN_IF_ERROR(
+        device_->device().ops.token().Run(CrossEntropy{.logits = Const(logits),
+                                                       .targets = targets_.data<int32_t>(),
+                                                       .loss = losses_.data<float>()}));
+    NIBBLE_RETURN_IF_ERROR(
+        memory.CopyOut(batch_losses.data(), losses_.data(), batch_losses.size() * sizeof(float)));
     for (size_t i = 0; i < places.size(); ++i) {
       losses[static_cast<size_t>(places[i].piece)][static_cast<size_t>(places[i].token)] =
           batch_losses[i];
     }
-    return status;
-  });
+    return absl::OkStatus();
+  };
+  return RunOnDevice(pieces, Wanted::kAll, take);
 }
 
 int64_t Decoder::weight_bytes_per_token() const {

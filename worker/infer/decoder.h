@@ -1,6 +1,6 @@
-// Runs a trained model on the CPU: tokens in, FP32 logits out. The mixers are those of training
-// (worker/trainer/model); each sequence keeps their state in a SequenceState, so that no token runs
-// twice.
+// Runs a trained model on the CPU or a card: tokens in, FP32 logits out. The mixers are those of
+// training (worker/trainer/model); each sequence keeps their state in a SequenceState, so that no
+// token runs twice.
 //
 // A call runs pieces: tokens that continue their sequences. Pieces are batched into passes of at
 // most `pass_tokens` rows, which bounds the memory for any length. Passes of few rows (decoding)
@@ -40,7 +40,8 @@ namespace nibble {
 
 struct DecoderOptions {
   DType precision = DType::kBf16;
-  int threads = 0;            // 0: every processor
+  DecodeOn on = DecodeOn::kCpu;
+  int threads = 0;            // of the CPU; 0: every processor
   int64_t max_sequence = 0;   // tokens of the longest sequence, 1 … 2^24
   int64_t pass_tokens = 256;  // 1 … 2^16
 };
@@ -51,11 +52,15 @@ class Decoder {
   // value and the bound; otherwise as WeightSource::Read.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(WeightSource& source,
                                                          const DecoderOptions& options);
+  // On this device, whatever `options` say of one.
+  static absl::StatusOr<std::unique_ptr<Decoder>> Create(WeightSource& source,
+                                                         std::unique_ptr<DecodeDevice> device,
+                                                         const DecoderOptions& options);
 
   const Outline& outline() const { return weights_.outline(); }
   int64_t vocab() const { return outline().spec.vocab; }
   const DecoderOptions& options() const { return options_; }
-  ThreadPool& pool() { return device_->pool(); }
+  DecodeDevice& device() { return *device_; }
 
   // An empty sequence for up to `capacity` tokens. InvalidArgument for a capacity outside [1,
   // max_sequence].
@@ -133,7 +138,11 @@ class Decoder {
   absl::Status RunPass(const Pass& pass);
   // normed = norm(stream), after stream += mixed if `add`.
   absl::Status Norm(const NormParams& norm, bool add, int64_t rows);
-  absl::Status EmitLogits(const Pass& pass, LogitsSink sink);
+  // logits: [places.size(), vocab] FP32, on the device.
+  using DeviceSink =
+      absl::FunctionRef<absl::Status(absl::Span<const Place> places, const MutableMatrix& logits)>;
+  absl::Status RunOnDevice(absl::Span<const Piece> pieces, Wanted wanted, DeviceSink sink);
+  absl::Status EmitLogits(const Pass& pass, DeviceSink sink);
 
   std::unique_ptr<DecodeDevice> device_;
   LoadedWeights weights_;
@@ -148,12 +157,15 @@ class Decoder {
 
   // State of one pass.
   std::vector<int32_t> tokens_;
+  Buffer device_tokens_;     // [rows]
   ActivationBuffer stream_;  // [rows, d_model]
   ActivationBuffer normed_;  // [rows, d_model]
   ActivationBuffer mixed_;   // [rows, d_model]
   Buffer mean_, rstd_;       // [rows]
   ActivationBuffer wanted_;  // [logit_rows, d_model], the rows of normed_ whose logits are wanted
   ActivationBuffer logits_;  // [logit_rows, vocab] FP32
+  Buffer targets_, losses_;  // [logit_rows]
+  std::vector<float> host_logits_;
 };
 
 }  // namespace nibble

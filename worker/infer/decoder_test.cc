@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/late/late_device.h"
 #include "worker/infer/infer_testing.h"
 #include "worker/trainer/model/model_testing.h"
 
@@ -197,6 +198,51 @@ TEST_P(DecoderTest, CopiedSequenceContinuesIndependently) {
   text.insert(text.end(), two.begin(), two.end());
   const std::vector<float> alone = PrefillLogits(*decoder, text);
   EXPECT_LT(RelativeError(got, absl::MakeConstSpan(alone).subspan(39 * vocab)), 1e-5);
+}
+
+// The late device: its queue runs behind the calls, and its memory faults under the host's hand.
+class LateDecodeDevice : public DecodeDevice {
+ public:
+  Device device() override { return {late_->backend(), late_->gemm(), late_->ops()}; }
+  absl::StatusOr<double> CopySpeed(int64_t) override { return 1.0; }
+
+ private:
+  std::unique_ptr<LateDevice> late_ = *LateDevice::Create({});
+};
+
+TEST_P(DecoderTest, ADeviceWhoseMemoryIsNotTheHostsGivesTheSameLogitsAndLosses) {
+  const DecoderOptions options = {
+      .precision = DType::kF32, .threads = 1, .max_sequence = 128, .pass_tokens = 32};
+  const std::unique_ptr<Decoder> host = MustCreate(weights, options);
+  auto made = Decoder::Create(weights, std::make_unique<LateDecodeDevice>(), options);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::unique_ptr<Decoder> late = *std::move(made);
+  const std::vector<int32_t> tokens = Tokens(90);
+  std::vector<float> logits[2], losses[2];
+  for (Decoder* decoder : {host.get(), late.get()}) {
+    const size_t which = decoder == late.get();
+    logits[which] = PiecemealLogits(*decoder, tokens, {40, 1, 7});
+    // A copy goes on where the original stopped.
+    auto first = *decoder->NewSequence(128), second = *decoder->NewSequence(100);
+    ASSERT_TRUE(decoder->Prefill(*first, absl::MakeConstSpan(tokens).first(50), {}).ok());
+    const absl::Status copied = decoder->CopySequence(*first, *second);
+    ASSERT_TRUE(copied.ok()) << copied;
+    std::vector<float> last(static_cast<size_t>(decoder->vocab()));
+    ASSERT_TRUE(decoder->Step(*second, tokens[50], absl::MakeSpan(last)).ok());
+    logits[which].insert(logits[which].end(), last.begin(), last.end());
+    // Losses of a fresh sequence.
+    auto whole = *decoder->NewSequence(128);
+    losses[which].resize(tokens.size());
+    std::vector<int32_t> targets(tokens.begin() + 1, tokens.end());
+    targets.push_back(-1);
+    const Decoder::Piece piece = {whole.get(), tokens};
+    const absl::Span<const int32_t> of_piece = targets;
+    const absl::Span<float> into = absl::MakeSpan(losses[which]);
+    const absl::Status status = decoder->Losses({&piece, 1}, {&of_piece, 1}, {&into, 1});
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  EXPECT_LT(RelativeError(logits[1], logits[0]), 1e-5);
+  EXPECT_LT(RelativeError(losses[1], losses[0]), 1e-5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, DecoderTest,

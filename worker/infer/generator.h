@@ -9,9 +9,8 @@
 // revised and adds up to what the tokenizer decodes from all tokens together. Each byte that is not
 // valid UTF-8 becomes U+FFFD.
 //
-// Ownership: borrows decoder, tokenizer and thread pool. Thread-safety: pure functions; Generate as
-// Decoder; a TextStream: one thread at a time; MeasureCopySpeed: not while the pool runs something
-// else.
+// Ownership: borrows decoder and tokenizer. Thread-safety: pure functions; Generate as Decoder; a
+// TextStream: one thread at a time.
 #ifndef NIBBLE_WORKER_INFER_GENERATOR_H_
 #define NIBBLE_WORKER_INFER_GENERATOR_H_
 
@@ -25,7 +24,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/thread_pool.h"
 #include "worker/infer/decoder.h"
 #include "worker/trainer/data/tokenizer.h"
 
@@ -119,11 +117,6 @@ absl::StatusOr<Generated> Generate(
 // begins. Errors as Tokenizer::Encode.
 absl::StatusOr<std::vector<int32_t>> PromptTokens(const Tokenizer& tokenizer,
                                                   std::string_view text);
-
-// The memory bandwidth, which limits decoding: bytes read plus written per second by the fastest of
-// a few copies on all threads that move about `traffic` bytes, at most 2^28 (more would only cost
-// memory).
-double MeasureCopySpeed(ThreadPool& pool, int64_t traffic);
 
 }  // namespace nibble
 

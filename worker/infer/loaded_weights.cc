@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/status_macros.h"
 
 namespace nibble {
 namespace {
@@ -23,29 +24,38 @@ absl::StatusOr<LoadedWeights> LoadedWeights::Load(WeightSource& source, DType pr
   LoadedWeights weights;
   weights.outline_ = source.outline();
   weights.precision_ = precision;
-  std::vector<float> staging;
+  std::vector<float> staging;  // on the host
+  Buffer unrounded;            // of the largest matrix so far
+  Memory& memory = device.memory();
   for (const ParamInfo& param : weights.outline_.params) {
     const int64_t n = param.elements();
     const bool rounded = precision == DType::kBf16 && IsMatrix(param);
     const int64_t bytes = n * (rounded ? 2 : 4);
-    absl::StatusOr<Buffer> buffer = device.memory().Allocate(static_cast<size_t>(bytes));
+    absl::StatusOr<Buffer> buffer = memory.Allocate(static_cast<size_t>(bytes));
     if (!buffer.ok()) {
       return absl::Status(buffer.status().code(),
                           absl::StrCat(param.name, ": ", buffer.status().message()));
     }
-    if (rounded) staging.resize(static_cast<size_t>(n));
-    float* values = rounded ? staging.data() : buffer->data<float>();
-    absl::Status status = source.Read(param, absl::MakeSpan(values, static_cast<size_t>(n)));
-    if (status.ok() && rounded) {
+    staging.resize(static_cast<size_t>(n));
+    const size_t staged_bytes = staging.size() * sizeof(float);
+    NIBBLE_RETURN_IF_ERROR(source.Read(param, absl::MakeSpan(staging)));
+    if (rounded) {
+      if (unrounded.bytes() < staged_bytes) {
+        { const Buffer freed = std::move(unrounded); }
+        NIBBLE_ASSIGN_OR_RETURN(unrounded, memory.Allocate(staged_bytes));
+      }
+      NIBBLE_RETURN_IF_ERROR(memory.CopyIn(unrounded.data(), staging.data(), staged_bytes));
       const int64_t rows = param.shape[0], cols = n / rows;
-      status = device.ops.elementwise().Run(
-          Cast{.from = ConstMatrix::Of(values, rows, cols),
-               .to = MutableMatrix::OfBf16(buffer->data<uint16_t>(), rows, cols)});
+      NIBBLE_RETURN_IF_ERROR(device.ops.elementwise().Run(
+          Cast{.from = ConstMatrix::Of(unrounded.data<float>(), rows, cols),
+               .to = MutableMatrix::OfBf16(buffer->data<uint16_t>(), rows, cols)}));
+    } else {
+      NIBBLE_RETURN_IF_ERROR(memory.CopyIn(buffer->data(), staging.data(), staged_bytes));
     }
-    if (!status.ok()) return status;
     weights.bytes_ += bytes;
     weights.buffers_.push_back(*std::move(buffer));
   }
+  NIBBLE_RETURN_IF_ERROR(device.backend.Synchronize());
   return weights;
 }
 

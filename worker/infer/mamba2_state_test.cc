@@ -120,7 +120,7 @@ class Mamba2StateTest : public testing::Test {
   }
 
   TestWeights weights{Spec(), /*seed=*/3, /*matrix_scale=*/1};
-  std::unique_ptr<DecodeDevice> device = *DecodeDevice::Create(2);
+  std::unique_ptr<DecodeDevice> device = *DecodeDevice::Create(DecodeOn::kCpu, 2);
   const LoadedWeights loaded = *LoadedWeights::Load(weights, DType::kF32, device->device());
   Region region{device->memory()};
   std::unique_ptr<Mixer> mixer;

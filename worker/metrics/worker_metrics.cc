@@ -65,6 +65,15 @@ void FillTraining(const GangFigures& gang, const link::v1::RankReport& report,
     page.Set(Rows().flops, {job},
              gang.flops_per_token * static_cast<double>(report.totals().tokens()));
   }
+  // Paths of one name for different reasons are one series.
+  std::map<std::pair<std::string, std::string>, link::v1::ProductPath> products;
+  for (const link::v1::ProductPath& product : report.products()) {
+    link::v1::ProductPath& sum = products[{product.gemm(), product.path()}];
+    sum.set_linears(sum.linears() + product.linears());
+  }
+  for (const auto& [labels, sum] : products) {
+    FillFigures(Rows().products, sum, {job, labels.first, labels.second}, page);
+  }
   if (!report.has_sample()) return;
   FillFigures(Rows().step, report.sample(), {job}, page);
   const double peak = limits.peak_flops * gang.world;
@@ -80,6 +89,8 @@ void FillRank(const std::string& job, const RankFigures& figures, MetricPage& pa
            ValueOf(figures.report.totals().sums(), *field), page);
   }
   page.Set(Rows().rank_memory, {job, rank}, static_cast<double>(figures.report.memory_bytes()));
+  page.Set(Rows().rank_device_memory, {job, rank},
+           static_cast<double>(figures.report.device_memory_bytes()));
   page.Set(Rows().rank_since_step, {job, rank}, figures.since_step_seconds);
   page.Set(Rows().rank_median_step, {job, rank}, figures.median_step_seconds);
   page.Set(Rows().rank_log, {job, rank}, static_cast<double>(figures.log_bytes));

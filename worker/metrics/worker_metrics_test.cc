@@ -55,6 +55,13 @@ GangFigures Gang(const std::string& job, int ranks) {
   sample.set_step_seconds(0.75);
   sample.set_revision(2);
   sample.set_revision_first_step(7);
+  for (const char* const reason : {"one", "another"}) {
+    link::v1::ProductPath& product = *report.add_products();
+    product.set_gemm("fprop");
+    product.set_path("emulated BF16");
+    product.set_reason(reason);
+    product.set_linears(20);
+  }
   report.mutable_totals()->set_steps(6);
   report.mutable_totals()->set_tokens(600);
   report.mutable_totals()->set_skipped(1);
@@ -91,6 +98,9 @@ TEST(GangFiguresTest, AJobsFiguresAreThoseOfItsRankZero) {
   EXPECT_EQ(exposed.Value("nibble_job_recipe_first_step{job=\"a-1\"}"), 7);
   EXPECT_EQ(exposed.Value("nibble_job_step_seconds{job=\"a-1\"}"), 0.75);
   EXPECT_EQ(exposed.Value("nibble_job_attempt{job=\"a-1\"}"), 3);
+  EXPECT_EQ(exposed.Value("nibble_job_products{gemm=\"fprop\",job=\"a-1\","
+                          "path=\"emulated BF16\"}"),
+            40);
   EXPECT_EQ(exposed.Value("nibble_job_ranks{job=\"a-1\",phase=\"running\"}"), 2);
   EXPECT_EQ(exposed.Value("nibble_worker_slots_used"), 2);
 }

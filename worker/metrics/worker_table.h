@@ -36,6 +36,8 @@ struct WorkerTable : ProgramTable {
       Gauge("nibble_job_mfu_ratio", "ratio", {"job"},
             "of the step: the model's FLOP/s over what the slots can do; where --peak-flops is "
             "given");
+  const FigureRows products =
+      NewestOf(*link::v1::ProductPath::descriptor(), {"job", "gemm", "path"});
   const MetricSpec& attempt =
       Gauge("nibble_job_attempt", "", {"job"}, "its number: one more than the restarts before it");
   const MetricSpec& ranks =
@@ -47,6 +49,9 @@ struct WorkerTable : ProgramTable {
   const FigureRows sums = TotalsOf(*v1::StepSample::descriptor(), {"job"});
   const MetricSpec& rank_memory =
       Gauge("nibble_rank_memory_bytes", "bytes", {"job", "rank"}, "that it has taken");
+  const MetricSpec& rank_device_memory =
+      Gauge("nibble_rank_device_memory_bytes", "bytes", {"job", "rank"},
+            "that its tensors take of its device's memory");
   const MetricSpec& rank_since_step = Gauge("nibble_rank_since_step_seconds", "seconds",
                                             {"job", "rank"}, "since it last finished a step");
   const MetricSpec& rank_median_step =

@@ -49,6 +49,10 @@ bool RankStatus::AddRevision(int64_t revision, int64_t first_step) {
   return true;
 }
 
+void RankStatus::SetProducts(const std::vector<link::v1::ProductPath>& products) {
+  *report_.mutable_products() = {products.begin(), products.end()};
+}
+
 void RankStatus::AddRefusal(int64_t revision, const std::string& reason) {
   auto& refused = *report_.mutable_refused();
   if (refused.size() == kMaxRevisionsRefused) refused.erase(refused.begin());
@@ -92,6 +96,9 @@ void RankStatus::Send(link::v1::RankActivity activity, int64_t next_step,
   if (const double now = clock_(); now - memory_read_at_ > kMemorySeconds) {
     memory_read_at_ = now;
     report_.set_memory_bytes(ReadProcessFigures().resident_bytes);
+    if (memory_ != nullptr) {
+      report_.set_device_memory_bytes(static_cast<int64_t>(memory_->use().used));
+    }
   }
   Send();
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/tensor/memory.h"
 #include "proto/nibble/link/v1/link.pb.h"
 #include "recipe/timeline.h"
 #include "worker/link/checkpoint_client.h"
@@ -23,14 +24,17 @@ class RankStatus {
  public:
   using Clock = std::function<double()>;  // seconds, monotonic
 
-  // Without a link nothing is sent.
-  RankStatus(RankLink* link, Clock clock) : link_(link), clock_(std::move(clock)) {}
+  // Without a link nothing is sent. `memory`: of the rank's tensors, or null.
+  RankStatus(RankLink* link, Clock clock, const Memory* memory = nullptr)
+      : link_(link), clock_(std::move(clock)), memory_(memory) {}
 
   // After a step. `precision`: its samples, which rank 0 reports for all; their number and the
   // length of their names are bounded.
   void AddStep(const StepReport& step, const std::vector<link::v1::PrecisionSample>& precision);
   // Before a step under this revision. False if the step before had the same one.
   bool AddRevision(int64_t revision, int64_t first_step);
+  // Under a recipe that ranks have prepared.
+  void SetProducts(const std::vector<link::v1::ProductPath>& products);
   // After ranks could not prepare this revision.
   void AddRefusal(int64_t revision, const std::string& reason);
   // The revisions of a run that resumes at `next_step`: the coordinator may not know them if its
@@ -49,6 +53,7 @@ class RankStatus {
  private:
   RankLink* const link_;  // may be null
   const Clock clock_;
+  const Memory* const memory_;
   link::v1::RankReport report_;
   double memory_read_at_ = 0;
 };

@@ -74,7 +74,10 @@ absl::Status RecipeSwitch::Prepare() {
     const absl::Status mine = NameBound(spec_, trainer_.PrepareRecipe());
     NIBBLE_ASSIGN_OR_RETURN(const std::string refusal, control_.AgreeOn(mine));
     prepared_ = number;
-    if (refusal.empty()) return absl::OkStatus();
+    if (refusal.empty()) {
+      status_.SetProducts(ProductsOf(trainer_, trainer_.next_step()));
+      return absl::OkStatus();
+    }
     const int64_t first = trainer_.timeline().revisions().front().number;
     if (first_step < trainer_.next_step() || number == first) {
       return mine.ok() ? absl::FailedPreconditionError(

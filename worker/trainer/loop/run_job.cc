@@ -75,7 +75,7 @@ class JobRun {
   std::optional<RankStatus> status_;
   std::optional<RecipeSwitch> recipes_;
   std::unique_ptr<CheckpointTaker> checkpoints_;
-  std::optional<ResumeEvent> resumed_;
+  std::optional<RunModel::Resumed> resumed_;
   std::string begins_with_;        // notice of a run that starts from another job's weights
   bool final_checkpoint_ = false;  // the run stops with a checkpoint, whatever the spec says
   RunSummary summary_;
@@ -143,7 +143,7 @@ absl::Status JobRun::Prepare() {
   NIBBLE_RETURN_IF_ERROR(OpenData());
   NIBBLE_ASSIGN_OR_RETURN(
       model_, RunModel::Create(spec_, data_->tokenizer(), device_->device(), collective_));
-  status_.emplace(link_.get(), SteadySeconds);
+  status_.emplace(link_.get(), SteadySeconds, &device_->device().memory());
   recipes_.emplace(spec_, trainer(), *control_, *reporter_, *status_);
   NIBBLE_ASSIGN_OR_RETURN(const int64_t resumed_step, Load());
   std::unique_ptr<CheckpointClient> client;
@@ -292,12 +292,18 @@ void JobRun::WriteStart() {
   const int64_t next = trainer().next_step();
   reporter_->Begin();
   reporter_->Write(StartOf(spec_, trainer().outline(), next, device_->threads()));
+  const MemoryUse use = device_->device().memory().use();
+  reporter_->Write(MemoryOf(trainer(), use, next));
+  reporter_->Note(
+      absl::StrCat("memory: ", MemoryPlanText(trainer().memory()),
+                   use.capacity > 0 ? absl::StrCat("; of ", BytesOfMemory(use.capacity)) : ""));
   if (reporter_->progress() != nullptr) reporter_->progress()->Start(next, spec_.training.steps);
   for (const std::string& notice : options_.checkpoints.notices) reporter_->Notice(next, notice);
   if (!begins_with_.empty()) reporter_->Notice(next, begins_with_);
   if (resumed_.has_value()) {
-    reporter_->Write(*resumed_);
-    reporter_->Note(absl::StrCat("resumes from the checkpoint of step ", resumed_->step));
+    reporter_->Write(resumed_->event);
+    reporter_->Note(absl::StrCat("resumes from the checkpoint of step ", resumed_->event.step));
+    if (!resumed_->notice.empty()) reporter_->Notice(next, resumed_->notice);
   }
 }
 
@@ -325,15 +331,17 @@ absl::StatusOr<RunSummary> JobRun::Execute() {
   summary_.checkpoint_status = checkpoints_->summary().status;
   const double seconds = SteadySeconds() - begin;
   const auto tokens = static_cast<double>(summary_.steps * TokensPerStep(spec_));
-  reporter_->Write(FinishEvent{.steps = next,
-                               .tokens = next * TokensPerStep(spec_),
-                               .loss = summary_.loss,
-                               .skipped_steps = summary_.skipped_steps,
-                               .failed_checkpoints = summary_.failed_checkpoints,
-                               .last_checkpoint = summary_.last_checkpoint,
-                               .seconds = seconds,
-                               .tokens_per_second = seconds > 0 ? tokens / seconds : 0.0,
-                               .reason = summary_.reason});
+  reporter_->Write(
+      FinishEvent{.steps = next,
+                  .tokens = next * TokensPerStep(spec_),
+                  .loss = summary_.loss,
+                  .skipped_steps = summary_.skipped_steps,
+                  .failed_checkpoints = summary_.failed_checkpoints,
+                  .last_checkpoint = summary_.last_checkpoint,
+                  .memory_peak = static_cast<int64_t>(device_->device().memory().use().peak),
+                  .seconds = seconds,
+                  .tokens_per_second = seconds > 0 ? tokens / seconds : 0.0,
+                  .reason = summary_.reason});
   reporter_->Close();
   return summary_;
 }

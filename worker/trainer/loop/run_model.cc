@@ -56,20 +56,21 @@ int64_t RunModel::revision() const {
   return trainer_->timeline().At(step).number;
 }
 
-absl::StatusOr<ResumeEvent> RunModel::Resume(const std::string& path, int64_t step,
-                                             int64_t attempt) {
+absl::StatusOr<RunModel::Resumed> RunModel::Resume(const std::string& path, int64_t step,
+                                                   int64_t attempt) {
   const double begin = SteadySeconds();
   const absl::StatusOr<OpenedCheckpoint> opened = Open(path, step);
   if (!opened.ok()) return OfCheckpoint(opened.status());
-  const absl::Status loaded = state_->Load(*opened->reader);
-  if (!loaded.ok()) return OfCheckpoint(loaded);
+  const absl::StatusOr<std::string> loaded = state_->Load(*opened->reader);
+  if (!loaded.ok()) return OfCheckpoint(loaded.status());
   const CheckpointHeader& header = opened->reader->manifest().header;
-  return ResumeEvent{.step = trainer_->next_step(),
-                     .checkpoint_attempt = header.attempt,
-                     .checkpoint_ranks = header.world,
-                     .attempt = attempt,
-                     .revision = revision(),
-                     .seconds = SteadySeconds() - begin};
+  return Resumed{ResumeEvent{.step = trainer_->next_step(),
+                             .checkpoint_attempt = header.attempt,
+                             .checkpoint_ranks = header.world,
+                             .attempt = attempt,
+                             .revision = revision(),
+                             .seconds = SteadySeconds() - begin},
+                 *loaded};
 }
 
 absl::StatusOr<std::string> RunModel::LoadWeights(const std::string& path, int64_t step) {

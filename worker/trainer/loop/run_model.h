@@ -31,7 +31,11 @@ class RunModel {
 
   // Loads the checkpoint of `step` in the store at `path`, which may be another job's if this one
   // is its fork. `attempt`: the number of this launch, for the event.
-  absl::StatusOr<ResumeEvent> Resume(const std::string& path, int64_t step, int64_t attempt);
+  struct Resumed {
+    ResumeEvent event;
+    std::string notice;  // for people, or empty
+  };
+  absl::StatusOr<Resumed> Resume(const std::string& path, int64_t step, int64_t attempt);
   // Loads only the weights of a checkpoint; training begins at the first step. Returns a notice for
   // people.
   absl::StatusOr<std::string> LoadWeights(const std::string& path, int64_t step);

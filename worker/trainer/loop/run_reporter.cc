@@ -50,6 +50,19 @@ StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_st
           .spec = ToYaml(spec)};
 }
 
+MemoryEvent MemoryOf(const Trainer& trainer, const MemoryUse& use, int64_t step) {
+  const MemoryPlan plan = trainer.memory();
+  return {.step = step,
+          .weights = static_cast<int64_t>(plan.weights),
+          .gradients = static_cast<int64_t>(plan.gradients),
+          .moments = static_cast<int64_t>(plan.moments),
+          .working_weights = static_cast<int64_t>(plan.working_weights),
+          .activations = static_cast<int64_t>(plan.activations),
+          .scratch = static_cast<int64_t>(plan.scratch),
+          .total = static_cast<int64_t>(plan.total()),
+          .capacity = static_cast<int64_t>(use.capacity)};
+}
+
 std::vector<link::v1::PrecisionSample> PrecisionOf(const StepReport& report, const Outline& outline,
                                                    const Timeline& timeline) {
   std::vector<link::v1::PrecisionSample> samples;
@@ -75,6 +88,19 @@ std::vector<link::v1::PrecisionSample> PrecisionOf(const StepReport& report, con
     }
   }
   return samples;
+}
+
+std::vector<link::v1::ProductPath> ProductsOf(const Trainer& trainer, int64_t step) {
+  std::vector<link::v1::ProductPath> paths;
+  for (const ProductUse& product : trainer.model().Products()) {
+    link::v1::ProductPath& path = paths.emplace_back();
+    path.set_step(step);
+    path.set_gemm(std::string(LinearGemmName(product.gemm)));
+    path.set_path(product.path);
+    path.set_reason(product.reason);
+    path.set_linears(product.linears);
+  }
+  return paths;
 }
 
 std::optional<GuardEvent> GuardOf(const StepReport& report, const GuardSpec& guards) {
@@ -170,9 +196,12 @@ void RunReporter::Close() {
   }
 }
 
-void RunReporter::RevisionBegins(const Trainer& trainer, const Revision& revision) {
+void RunReporter::RevisionBegins(const Trainer& trainer, const Revision& revision, int64_t step) {
   const RevisionEvent event = RevisionOf(trainer.timeline(), revision, trainer.outline());
   Write(event);
+  for (const link::v1::ProductPath& path : ProductsOf(trainer, step)) {
+    Write(path);
+  }
   if (revision_ != 0) {
     Note(absl::StrCat("recipe revision ", revision.number, " in effect from step ",
                       revision.first_step, event.changes.empty() ? "" : ": ",
@@ -186,7 +215,7 @@ void RunReporter::StepDone(const StepReport& report, const Trainer& trainer,
   if (!writes()) return;
   const int64_t step = report.sample.step();
   const Revision& revision = trainer.timeline().At(step);
-  if (revision.number != revision_) RevisionBegins(trainer, revision);
+  if (revision.number != revision_) RevisionBegins(trainer, revision, step);
   if (std::optional<GuardEvent> guard = GuardOf(report, spec_.guards); guard.has_value()) {
     Write(*guard);
     Note(absl::StrCat("step ", step, ": ", guard->guard, " guard ", guard->action, ": ",

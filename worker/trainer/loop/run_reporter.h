@@ -27,9 +27,14 @@
 namespace nibble {
 
 StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads);
+// For a run that begins with step `step`.
+MemoryEvent MemoryOf(const Trainer& trainer, const MemoryUse& use, int64_t step);
 // One for every operand sampled.
 std::vector<link::v1::PrecisionSample> PrecisionOf(const StepReport& report, const Outline& outline,
                                                    const Timeline& timeline);
+// How the products of the trainer's linear layers are computed under the recipe that it prepared,
+// from `step` on.
+std::vector<link::v1::ProductPath> ProductsOf(const Trainer& trainer, int64_t step);
 // If a guard found something.
 std::optional<GuardEvent> GuardOf(const StepReport& report, const GuardSpec& guards);
 RevisionEvent RevisionOf(const Timeline& timeline, const Revision& revision,
@@ -89,7 +94,7 @@ class RunReporter {
   RunReporter(const JobSpec& spec, std::function<double()> clock)
       : spec_(spec), clock_(std::move(clock)) {}
   void NoteLogState(const absl::Status& status);
-  void RevisionBegins(const Trainer& trainer, const Revision& revision);
+  void RevisionBegins(const Trainer& trainer, const Revision& revision, int64_t step);
 
   const JobSpec& spec_;
   const std::function<double()> clock_;

@@ -182,7 +182,8 @@ CheckpointHeader RunState::Header() const {
           .formula_version = kFormulaVersion,
           .world = static_cast<int32_t>(spec_.resources.ranks),
           .recipe_timeline = ToJson(trainer_.timeline()),
-          .spec = ToYaml(spec_)};
+          .spec = ToYaml(spec_),
+          .products = device_.gemm.Choices()};
 }
 
 absl::Status RunState::LoadWeights(const CheckpointReader& checkpoint) {
@@ -262,7 +263,7 @@ absl::Status RunState::LoadWeightsOf(const CheckpointReader& checkpoint) {
   return LoadWeights(checkpoint);
 }
 
-absl::Status RunState::Load(const CheckpointReader& checkpoint) {
+absl::StatusOr<std::string> RunState::Load(const CheckpointReader& checkpoint) {
   const CheckpointHeader& header = checkpoint.manifest().header;
   if (header.formula_version != kFormulaVersion) {
     return absl::FailedPreconditionError(
@@ -280,7 +281,13 @@ absl::Status RunState::Load(const CheckpointReader& checkpoint) {
   NIBBLE_RETURN_IF_ERROR(LoadCounters(checkpoint, position));
   NIBBLE_RETURN_IF_ERROR(LoadWeights(checkpoint));
   NIBBLE_RETURN_IF_ERROR(LoadMoments(checkpoint));
-  return trainer_.Restore(std::move(position));
+  NIBBLE_RETURN_IF_ERROR(trainer_.Restore(std::move(position)));
+  const absl::Status products = device_.gemm.LoadChoices(header.products);
+  if (products.ok()) return "";
+  if (!absl::IsFailedPrecondition(products)) return products;
+  return absl::StrCat(
+      "the losses from here on are not those of an undisturbed run in their last bits: ",
+      products.message());
 }
 
 }  // namespace nibble

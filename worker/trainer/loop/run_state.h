@@ -42,8 +42,10 @@ class RunState {
 
   // Restores the trainer to the checkpoint. FailedPrecondition, naming the field, if the checkpoint
   // has a newer formula version or its run differs in a field that affects the numbers. After a
-  // read error the trainer's state is inconsistent and it must not be used.
-  absl::Status Load(const CheckpointReader& checkpoint);
+  // read error the trainer's state is inconsistent and it must not be used. Returns a notice for
+  // people if the run goes on with other bits than it would have had: its products were computed by
+  // another library or card.
+  absl::StatusOr<std::string> Load(const CheckpointReader& checkpoint);
   // Loads only the weights, of another job's checkpoint: the trainer stays at its first step.
   // FailedPrecondition, naming the field, if that job's model has other shapes; otherwise as
   // Load().

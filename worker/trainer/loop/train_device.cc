@@ -50,8 +50,10 @@ class CudaTrainDevice : public TrainDevice {
 absl::StatusOr<std::unique_ptr<TrainDevice>> MakeDevice(const JobSpec& spec) {
   const size_t memory = static_cast<size_t>(spec.resources.memory_mib) << 20;
   if (spec.resources.device == JobDevice::kCuda) {
-    NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CudaDevice> card,
-                            CudaDevice::Create({.memory_bytes = memory}));
+    NIBBLE_ASSIGN_OR_RETURN(
+        std::unique_ptr<CudaDevice> card,
+        CudaDevice::Create(
+            {.memory_bytes = memory, .native = spec.training.products != JobProducts::kEmulated}));
     return std::make_unique<CudaTrainDevice>(std::move(card));
   }
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuBackend> backend,

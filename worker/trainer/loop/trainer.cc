@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/counted.h"
 #include "common/status_macros.h"
 #include "job/recipe_check.h"
 #include "job/schedule.h"
@@ -118,6 +120,21 @@ absl::Status Trainer::PrepareRecipe() {
   return SetRecipe(std::min(next_step_, spec_.training.steps - 1));
 }
 
+namespace {
+
+absl::Status CheckNative(const std::vector<ProductUse>& products) {
+  for (const ProductUse& product : products) {
+    if (!product.quantized || product.native) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("training.products: native, but ", std::string(LinearGemmName(product.gemm)),
+                     " of ", Counted(product.linears, "linear layer"), " would be ", product.path,
+                     ": ", product.reason, "; fastest allows it"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status Trainer::SetRecipe(int64_t step) {
   const Revision& revision = timeline_.At(step);
   if (revision.number == revision_) return absl::OkStatus();
@@ -125,21 +142,80 @@ absl::Status Trainer::SetRecipe(int64_t step) {
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe recipe,
                           Resolve(revision.recipe, outline(), tokens_));
   if (model_ == nullptr) {
-    NIBBLE_ASSIGN_OR_RETURN(
-        std::unique_ptr<Model> model,
-        Model::Create(
-            options_.device, options_.parameters, recipe,
-            {.activations =
-                 spec_.training.precision == JobPrecision::kFp32 ? DType::kF32 : DType::kBf16,
-             .sequences = MicroBatch(spec_),
-             .length = spec_.data.sequence,
-             .recompute = spec_.training.recompute == JobRecompute::kBlocks}));
-    model_ = std::move(model);
+    absl::StatusOr<std::unique_ptr<Model>> model =
+        Model::Create(options_.device, options_.parameters, recipe, ModelOptions());
+    if (absl::IsResourceExhausted(model.status()) && options_.device.memory().use().capacity > 0) {
+      return WithExit(absl::ResourceExhaustedError(
+                          absl::StrCat(model.status().message(), "; ", WhatFits(recipe))),
+                      TrainerExit::kSpec);
+    }
+    NIBBLE_RETURN_IF_ERROR(model.status());
+    model_ = *std::move(model);
   } else {
     NIBBLE_RETURN_IF_ERROR(model_->SetRecipe(recipe));
   }
+  if (spec_.training.products == JobProducts::kNative) {
+    NIBBLE_RETURN_IF_ERROR(CheckNative(model_->Products()));
+  }
   revision_ = revision.number;
   return absl::OkStatus();
+}
+
+Model::Options Trainer::ModelOptions() const {
+  return {
+      .activations = spec_.training.precision == JobPrecision::kFp32 ? DType::kF32 : DType::kBf16,
+      .sequences = MicroBatch(spec_),
+      .length = spec_.data.sequence,
+      .recompute = spec_.training.recompute == JobRecompute::kBlocks};
+}
+
+MemoryPlan Trainer::memory() const {
+  MemoryPlan plan = model_->memory();
+  constexpr size_t kBytes = sizeof(float);
+  plan.weights = plan.gradients = static_cast<size_t>(parameters().elements()) * kBytes;
+  plan.moments = 2 * static_cast<size_t>(optimizer_->elements()) * kBytes;
+  return plan;
+}
+
+std::string Trainer::WhatFits(const ResolvedRecipe& recipe) const {
+  const MemoryUse use = options_.device.memory().use();
+  const size_t left = use.capacity - std::min(use.used, use.capacity);
+  const Model::Options asked = ModelOptions();
+  size_t least = 0;  // of the last settings that were tried
+  const auto fits = [&](const Model::Options& options) {
+    const absl::StatusOr<MemoryPlan> plan =
+        Model::Measure(options_.device, options_.parameters, recipe, options);
+    if (!plan.ok()) return false;
+    least = plan->of_model();
+    return least <= left;
+  };
+  std::vector<std::string> found;
+  Model::Options with = asked;
+  with.recompute = true;
+  if (!asked.recompute && fits(with)) {
+    found.push_back(absl::StrCat("training.recompute: blocks (", BytesOfMemory(least), ")"));
+  }
+  // The greatest number of sequences that divides a rank's share of the batch.
+  const int64_t share = SequencesPerRank(spec_);
+  for (const bool recompute : {asked.recompute, true}) {
+    for (int64_t sequences = asked.sequences - 1; sequences > 0; --sequences) {
+      if (share % sequences != 0) continue;
+      with.sequences = sequences;
+      with.recompute = recompute;
+      if (!fits(with)) continue;
+      found.push_back(
+          absl::StrCat("training.micro_batch: ", sequences,
+                       recompute && !asked.recompute ? " and training.recompute: blocks" : "", " (",
+                       BytesOfMemory(least), ")"));
+      break;
+    }
+    if (!found.empty()) break;
+  }
+  if (found.empty()) {
+    return absl::StrCat("nor does one sequence at a time with training.recompute: blocks fit (",
+                        BytesOfMemory(least), ")");
+  }
+  return absl::StrCat("it fits with ", absl::StrJoin(found, ", or with "));
 }
 
 absl::StatusOr<FedBatch> Trainer::LoadBatch(const Batch& batch) {

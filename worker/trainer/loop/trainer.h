@@ -126,6 +126,9 @@ class Trainer {
   Timeline& timeline() { return timeline_; }
   const Timeline& timeline() const { return timeline_; }
   const Model& model() const { return *model_; }
+  // Under the recipe in effect. Without buffers of products and attention, which the device makes
+  // in the first step, and without batches.
+  MemoryPlan memory() const;
   const Outline& outline() const { return options_.parameters.outline(); }
   const Parameters& parameters() const { return options_.parameters; }
   const ShardedAdamW& optimizer() const { return *optimizer_; }
@@ -136,6 +139,9 @@ class Trainer {
 
   // Puts the recipe of `step` in effect.
   absl::Status SetRecipe(int64_t step);
+  Model::Options ModelOptions() const;
+  // For a model that does not fit: names the nearest settings with which it would.
+  std::string WhatFits(const ResolvedRecipe& recipe) const;
   absl::StatusOr<FedBatch> LoadBatch(const Batch& batch);
   StepContext ContextFor(int64_t step, int64_t micro, const FedBatch& batch) const;
   absl::Status RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled);

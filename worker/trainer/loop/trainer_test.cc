@@ -155,6 +155,63 @@ TEST(Trainer, ARecipeThatMemoryCannotHoldIsRefusedAndTheRunContinuesAsIfNobodyHa
   EXPECT_EQ(losses, undisturbed);
 }
 
+TEST(Trainer, AModelThatDoesNotFitIsRefusedWithTheSizesAndTheNearestSettingsThatDo) {
+  JobSpec spec = Spec("bf16");
+  spec.training.micro_batch = 4;
+  const Rig roomy(spec, size_t{1} << 40);
+  const MemoryPlan plan = roomy.trainer->memory();
+  const size_t used = roomy.device.backend->memory().meter().used();
+  EXPECT_LE(plan.total(), used);
+  EXPECT_GT(plan.total(), used - used / 4) << "batches and heads are small beside the plan";
+
+  const auto refused = [&](const JobSpec& of, size_t memory_bytes) {
+    TestDevice device(2, memory_bytes);
+    const std::unique_ptr<Collective> collective = CreateLocal();
+    const auto parameters =
+        *Parameters::Create(device.device(), *MakeOutline(of.model), of.training.seed);
+    return Trainer::Create(
+               of,
+               {.device = device.device(), .collective = *collective, .parameters = *parameters})
+        .status();
+  };
+  const absl::Status tight = refused(spec, used - plan.activations / 3);
+  EXPECT_TRUE(absl::IsResourceExhausted(tight)) << tight;
+  EXPECT_EQ(ExitOf(tight), TrainerExit::kSpec);
+  const std::string message(tight.message());
+  EXPECT_NE(message.find("micro-batches of 4 x 32 tokens take"), std::string::npos) << message;
+  EXPECT_NE(message.find("training.micro_batch: 2 ("), std::string::npos) << message;
+  // What it says holds.
+  spec.training.micro_batch = 2;
+  EXPECT_TRUE(refused(spec, used - plan.activations / 3).ok());
+
+  spec.training.micro_batch = 1;
+  const absl::Status hopeless = refused(spec, plan.weights + plan.gradients + plan.moments + 4096);
+  EXPECT_TRUE(absl::IsResourceExhausted(hopeless)) << hopeless;
+}
+
+TEST(Trainer, ProductsAreNamedWithTheirPathAndNativeOnesAreRefusedWhereThereAreNone) {
+  Rig rig(Spec("nvfp4"));
+  int64_t linears = 0;
+  for (const ProductUse& product : rig.trainer->model().Products()) {
+    EXPECT_FALSE(product.native);
+    EXPECT_FALSE(product.reason.empty());
+    EXPECT_EQ(product.path.starts_with("emulated "), product.quantized) << product.path;
+    linears += product.linears;
+  }
+  EXPECT_EQ(linears, kLinearGemms * static_cast<int64_t>(rig.trainer->outline().linears.size()));
+
+  JobSpec spec = Spec("nvfp4");
+  spec.training.products = JobProducts::kNative;
+  spec.resources.device = JobDevice::kCuda;
+  const absl::Status refused = Trainer::Create(spec, {.device = rig.device.device(),
+                                                      .collective = *rig.collective,
+                                                      .parameters = *rig.parameters})
+                                   .status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_NE(refused.message().find("training.products: native, but fprop of "), std::string::npos)
+      << refused;
+}
+
 TEST(Trainer, ATimelineWhoseRefusedRecipesNoModelCouldRunIsTakenUp) {
   Rig rig(Spec());
   Trainer::Position position = rig.trainer->position();

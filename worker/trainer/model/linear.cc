@@ -33,10 +33,36 @@ absl::Status Linear::SetRecipe(const LayerRecipe& recipe) {
     }
   }
   recipe_ = recipe;
-  const OperandFormat& fprop = recipe_[OperandRole::kFpropWeight];
-  weight_serves_both_ = fprop.has_value() && fprop == recipe_[OperandRole::kDgradWeight] &&
-                        fprop->block.rows == fprop->block.cols && fprop->hadamard.size == 0;
+  PlanProducts();
   return absl::OkStatus();
+}
+
+OperandPlan& Linear::PlanOf(OperandRole role) {
+  GemmPlan& plan = plans_[static_cast<size_t>(GemmOf(role))];
+  return OperandsOf(GemmOf(role))[0] == role ? plan.a : plan.b;
+}
+
+void Linear::PlanProducts() {
+  using enum OperandRole;
+  // The dimension of the source that each operand's sum runs over: see gemm.h.
+  const auto use = [&](OperandRole role) -> GemmUse::Operand {
+    const bool rows = role == kDgradWeight || GemmOf(role) == LinearGemm::kWgrad;
+    return {.spec = recipe_[role],
+            .dtype = dtype_,
+            .contract = rows ? Contract::kRows : Contract::kCols};
+  };
+  for (const LinearGemm gemm : kAllLinearGemms) {
+    const auto [a, b] = OperandsOf(gemm);
+    plans_[static_cast<size_t>(gemm)] = device_.gemm.Wants({.a = use(a), .b = use(b)});
+  }
+  const OperandFormat& fprop = recipe_[kFpropWeight];
+  OperandPlan& of_fprop = PlanOf(kFpropWeight);
+  const OperandPlan& of_dgrad = PlanOf(kDgradWeight);
+  const EmulatedLayout layout = of_fprop.emulated();
+  weight_serves_both_ = fprop.has_value() && fprop == recipe_[kDgradWeight] &&
+                        fprop->block.rows == fprop->block.cols && fprop->hadamard.size == 0 &&
+                        layout != EmulatedLayout::kNone && layout == of_dgrad.emulated();
+  if (weight_serves_both_) of_fprop.packed = of_fprop.packed || of_dgrad.packed;
 }
 
 absl::Status Linear::Create(Copy& copy, Memory& memory, Memory& figures, OperandRole role,
@@ -45,15 +71,14 @@ absl::Status Linear::Create(Copy& copy, Memory& memory, Memory& figures, Operand
   const OperandFormat& format = recipe_[role];
   if (!format.has_value()) return absl::OkStatus();
   copy.role = role;
-  absl::StatusOr<QuantizedTensor> tensor = QuantizedTensor::Create(
-      memory, {.spec = *format,
-               .orientation = orientation,
-               .rows = rows,
-               .cols = cols,
-               // GEMMs need the scales of formats that BF16 cannot represent exactly.
-               .packed = !Info(format->format).exact_in_bf16,
-               .emulated = EmulatedLayout::kSource,
-               .figures = &figures});
+  absl::StatusOr<QuantizedTensor> tensor =
+      QuantizedTensor::Create(memory, {.spec = *format,
+                                       .orientation = orientation,
+                                       .rows = rows,
+                                       .cols = cols,
+                                       .packed = PlanOf(role).packed,
+                                       .emulated = PlanOf(role).emulated(),
+                                       .figures = &figures});
   if (!tensor.ok()) {
     return absl::Status(tensor.status().code(),
                         absl::StrCat(info_.name, ", ", std::string(OperandRoleName(role)), ": ",

@@ -7,14 +7,17 @@
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_LINEAR_H_
 #define NIBBLE_WORKER_TRAINER_MODEL_LINEAR_H_
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "kernels/gemm/gemm.h"
 #include "kernels/ops/sequence.h"
 #include "kernels/tensor/quantized_tensor.h"
+#include "recipe/operand_roles.h"
 #include "recipe/recipe.h"
 #include "worker/trainer/model/device.h"
 #include "worker/trainer/model/parameters.h"
@@ -56,6 +59,9 @@ class Linear {
   Linear(const Device& device, const ParameterView& parameters, int64_t linear, DType dtype);
 
   const LinearInfo& info() const { return info_; }
+  const LayerRecipe& recipe() const { return recipe_; }
+  // How the engine multiplies under the recipe.
+  const GemmPlan& plan(LinearGemm gemm) const { return plans_[static_cast<size_t>(gemm)]; }
   float* bias() const { return bias_; }
 
   // Before Allocate(). InvalidArgument for a quantised operand if activations are FP32.
@@ -86,6 +92,9 @@ class Linear {
     OperandRole role = OperandRole::kFpropActivation;
   };
 
+  OperandPlan& PlanOf(OperandRole role);
+  // Asks the engine how it multiplies the operands of the recipe.
+  void PlanProducts();
   absl::Status Create(Copy& copy, Memory& memory, Memory& figures, OperandRole role,
                       Orientation orientation, int64_t rows, int64_t cols);
   CopyRequest Request(Copy& copy, const StepContext& context) const;
@@ -101,7 +110,10 @@ class Linear {
   float* dbias_ = nullptr;
 
   LayerRecipe recipe_;
-  bool weight_serves_both_ = false;  // Fprop and Dgrad share one quantisation in square blocks
+  std::array<GemmPlan, kLinearGemms> plans_;
+  // Fprop and Dgrad share one quantisation in square blocks. Not where codes are multiplied: each
+  // product wants them along its own sum.
+  bool weight_serves_both_ = false;
   Copy fprop_x_, fprop_w_, dgrad_dy_, dgrad_w_, wgrad_dy_, wgrad_x_;
   Buffer bf16_weight_;  // [out, in], of an FP32 weight if an operand is BF16
 };

@@ -119,9 +119,8 @@ Model::Model(const Device& device, Parameters& parameters, const Options& option
       transient_(device.memory()),
       head_(std::move(head)) {}
 
-absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Device& device, Parameters& parameters,
-                                                     const ResolvedRecipe& recipe,
-                                                     const Options& options) {
+absl::StatusOr<std::unique_ptr<Model>> Model::Make(const Device& device, Parameters& parameters,
+                                                   const Options& options) {
   if (options.sequences <= 0 || options.length <= 0) {
     return absl::InvalidArgumentError(absl::StrCat("micro-batch of ", options.sequences,
                                                    " sequences of ", options.length,
@@ -130,8 +129,28 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Device& device, Param
   NIBBLE_ASSIGN_OR_RETURN(Head head, Head::Create(device, parameters, options.activations));
   std::unique_ptr<Model> model(new Model(device, parameters, options, std::move(head)));
   NIBBLE_RETURN_IF_ERROR(model->Build());
+  return model;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> Model::Create(const Device& device, Parameters& parameters,
+                                                     const ResolvedRecipe& recipe,
+                                                     const Options& options) {
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Model> model, Make(device, parameters, options));
   NIBBLE_RETURN_IF_ERROR(model->SetRecipe(recipe));
   return model;
+}
+
+absl::StatusOr<MemoryPlan> Model::Measure(const Device& device, Parameters& parameters,
+                                          const ResolvedRecipe& recipe, const Options& options) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, Make(device, parameters, options));
+  NIBBLE_RETURN_IF_ERROR(model->Measure(recipe));
+  return model->memory();
+}
+
+MemoryPlan Model::memory() const {
+  return {.working_weights = step_.bytes(),
+          .activations = kept_.bytes() + saved_.bytes(),
+          .scratch = scratch_.bytes() + transient_.bytes() + figures_.bytes()};
 }
 
 absl::Status Model::Build() {
@@ -149,34 +168,68 @@ absl::Status Model::Build() {
   return absl::OkStatus();
 }
 
-absl::Status Model::SetRecipe(const ResolvedRecipe& recipe) {
+absl::Status Model::Measure(const ResolvedRecipe& recipe) {
   const Outline& outline = parameters_.outline();
   if (recipe.layers.size() != outline.linears.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "recipe of ", recipe.layers.size(), " layers for a model of ", outline.linears.size()));
   }
-  if (planned_ && recipe == recipe_) return absl::OkStatus();
-  planned_ = false;
-  absl::Status status = device_.backend.Synchronize();
-  if (!status.ok()) return status;
   size_t linear = 0;
   for (Block& block : blocks_) {
     for (Linear* layer : block.mixer->linears()) {
-      status = layer->SetRecipe(recipe.layers[linear++]);
-      if (!status.ok()) return status;
+      NIBBLE_RETURN_IF_ERROR(layer->SetRecipe(recipe.layers[linear++]));
     }
   }
-  Region* const regions[] = {&step_, &figures_, &kept_, &saved_, &scratch_, &transient_};
-  for (Region* region : regions) region->Clear();
-  status = Plan();
-  for (Region* region : regions) {
-    if (status.ok()) status = region->Commit();
+  for (Region* region : Regions()) region->Clear();
+  return Plan();
+}
+
+absl::Status Model::SetRecipe(const ResolvedRecipe& recipe) {
+  if (planned_ && recipe == recipe_) return absl::OkStatus();
+  planned_ = false;
+  NIBBLE_RETURN_IF_ERROR(device_.backend.Synchronize());
+  NIBBLE_RETURN_IF_ERROR(Measure(recipe));
+  const MemoryUse use = device_.memory().use();
+  const MemoryPlan plan = memory();
+  if (use.capacity > 0 && plan.of_model() > use.capacity - std::min(use.used, use.capacity)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "micro-batches of ", options_.sequences, " x ", options_.length, " tokens take ",
+        BytesOfMemory(plan.of_model()), " (activations ", BytesOfMemory(plan.activations),
+        ", working weights ", BytesOfMemory(plan.working_weights), ", scratch ",
+        BytesOfMemory(plan.scratch), "); of ", BytesOfMemory(use.capacity), ", ",
+        BytesOfMemory(use.used), " are in use by weights, gradients, moments and products"));
   }
-  if (status.ok()) status = Plan();
-  if (!status.ok()) return status;
+  for (Region* region : Regions()) NIBBLE_RETURN_IF_ERROR(region->Commit());
+  NIBBLE_RETURN_IF_ERROR(Plan());
   recipe_ = recipe;
   planned_ = true;
   return absl::OkStatus();
+}
+
+std::vector<ProductUse> Model::Products() const {
+  std::vector<ProductUse> products;
+  for (const LinearGemm gemm : kAllLinearGemms) {
+    const auto [a, b] = OperandsOf(gemm);
+    const size_t first = products.size();
+    for (const Block& block : blocks_) {
+      for (const Linear* linear : block.mixer->linears()) {
+        const GemmPlan& plan = linear->plan(gemm);
+        const bool quantized = linear->recipe()[a].has_value() || linear->recipe()[b].has_value();
+        auto at = std::find_if(products.begin() + first, products.end(), [&](const ProductUse& p) {
+          return p.path == plan.path && p.reason == plan.reason && p.quantized == quantized;
+        });
+        if (at == products.end()) {
+          at = products.insert(at, {.gemm = gemm,
+                                    .path = plan.path,
+                                    .reason = plan.reason,
+                                    .quantized = quantized,
+                                    .native = plan.native()});
+        }
+        ++at->linears;
+      }
+    }
+  }
+  return products;
 }
 
 absl::Status Model::Plan() {

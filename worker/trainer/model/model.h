@@ -6,8 +6,10 @@
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_MODEL_H_
 #define NIBBLE_WORKER_TRAINER_MODEL_MODEL_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -16,6 +18,7 @@
 #include "recipe/recipe.h"
 #include "worker/trainer/model/device.h"
 #include "worker/trainer/model/linear.h"
+#include "worker/trainer/model/memory_plan.h"
 #include "worker/trainer/model/mixer.h"
 #include "worker/trainer/model/parameters.h"
 #include "worker/trainer/model/region.h"
@@ -62,6 +65,17 @@ class Head {
   ActivationBuffer dlogits_;      // [chunk_rows, vocab], in place if activations are FP32
 };
 
+// How a product of linear layers is multiplied under the recipe in effect; those with equal fields
+// are counted together.
+struct ProductUse {
+  LinearGemm gemm = LinearGemm::kFprop;
+  std::string path;        // as GemmPlan
+  std::string reason;      // as GemmPlan
+  bool quantized = false;  // an operand is
+  bool native = false;     // as GemmPlan
+  int64_t linears = 0;
+};
+
 // One micro-batch, in the backend's memory. The layout comes with StepContext.
 struct ModelBatch {
   const int32_t* tokens = nullptr;   // [tokens]
@@ -83,9 +97,19 @@ class Model {
                                                        const ResolvedRecipe& recipe,
                                                        const Options& options);
 
+  // The model's parts of the plan that Create() would make; allocates nothing.
+  static absl::StatusOr<MemoryPlan> Measure(const Device& device, Parameters& parameters,
+                                            const ResolvedRecipe& recipe, const Options& options);
+  // Of the recipe in effect, or of the one that was refused last.
+  MemoryPlan memory() const;
+
   // Between steps: plans the memory anew if the recipe differs. After an error the model has no
-  // recipe and only SetRecipe() may be called.
+  // recipe and only SetRecipe() may be called. ResourceExhausted if the plan does not fit into what
+  // the memory has left; it names both.
   absl::Status SetRecipe(const ResolvedRecipe& recipe);
+
+  // By product, in the order of the layers.
+  std::vector<ProductUse> Products() const;
 
   // Makes the working copies of the weights; zeroes gradients that are only accumulated.
   absl::Status BeginStep(const StepContext& context);
@@ -134,8 +158,15 @@ class Model {
   };
 
   Model(const Device& device, Parameters& parameters, const Options& options, Head head);
+  static absl::StatusOr<std::unique_ptr<Model>> Make(const Device& device, Parameters& parameters,
+                                                     const Options& options);
+  // Plans without memory: the regions then know their sizes.
+  absl::Status Measure(const ResolvedRecipe& recipe);
 
   int64_t heads() const { return static_cast<int64_t>(figures_.bytes() / Region::kAlign); }
+  std::array<Region*, 6> Regions() {
+    return {&step_, &figures_, &kept_, &saved_, &scratch_, &transient_};
+  }
   absl::Status Build();
   absl::Status Plan();
   absl::Status RunBlocks(const StepContext& context, const ModelBatch& batch);

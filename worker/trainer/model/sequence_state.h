@@ -1,20 +1,20 @@
 // The state of one sequence between forward passes, mixer by mixer, so that no token runs twice:
 // keys and values, convolution windows, recurrent states.
 //
-// Ownership: a SequenceState owns the states of its mixers, and these their tensors, in host memory
-// that outlives them. Thread-safety: a sequence is advanced by one pass at a time.
+// Ownership: a SequenceState owns the states of its mixers, and these their tensors, in a device's
+// memory that outlives them. Thread-safety: a sequence is advanced by one pass at a time.
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_SEQUENCE_STATE_H_
 #define NIBBLE_WORKER_TRAINER_MODEL_SEQUENCE_STATE_H_
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "common/status_macros.h"
+#include "kernels/ops/queue.h"
 #include "kernels/tensor/memory.h"
 
 namespace nibble {
@@ -31,8 +31,8 @@ class MixerState {
   // `bytes` bytes, zero, whatever the length of the sequence.
   absl::Status AddFixed(Memory& memory, int64_t bytes) {
     NIBBLE_RETURN_IF_ERROR(Add(memory, {.lines = 1, .line_bytes = bytes}));
-    std::memset(tensors_.back().data.data(), 0, static_cast<size_t>(bytes));
-    return absl::OkStatus();
+    const std::vector<char> zeros(static_cast<size_t>(bytes));
+    return memory.CopyIn(tensors_.back().data.data(), zeros.data(), zeros.size());
   }
 
   template <class T>
@@ -45,17 +45,20 @@ class MixerState {
     return total;
   }
 
-  // Copies the state of `other`, of the same mixer, after `length` tokens; each has a capacity of
-  // at least `length`.
-  void CopyFrom(const MixerState& other, int64_t length) {
+  // Enqueues a copy of the state of `other`, of the same mixer, after `length` tokens; each has a
+  // capacity of at least `length`.
+  absl::Status CopyFrom(const MixerState& other, int64_t length, Queue& queue) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const Tensor &to = tensors_[i], &from = other.tensors_[i];
       const int64_t bytes = to.token_bytes > 0 ? length * to.token_bytes : to.line_bytes;
-      for (int64_t line = 0; line < to.lines; ++line) {
-        std::memcpy(to.data.data<char>() + line * to.line_bytes,
-                    from.data.data<char>() + line * from.line_bytes, static_cast<size_t>(bytes));
-      }
+      NIBBLE_RETURN_IF_ERROR(queue.Copy({.to = to.data.data(),
+                                         .from = from.data.data(),
+                                         .line_bytes = static_cast<size_t>(bytes),
+                                         .lines = static_cast<size_t>(to.lines),
+                                         .to_pitch = static_cast<size_t>(to.line_bytes),
+                                         .from_pitch = static_cast<size_t>(from.line_bytes)}));
     }
+    return absl::OkStatus();
   }
 
  private:
@@ -92,11 +95,13 @@ class SequenceState {
 
   MixerState& mixer(int64_t block) const { return *mixers_[static_cast<size_t>(block)]; }
   // `other` has the same owner, and no more tokens than this one's capacity.
-  void CopyFrom(const SequenceState& other) {
+  absl::Status CopyFrom(const SequenceState& other, Queue& queue) {
     length_ = other.length_;
     for (size_t i = 0; i < mixers_.size(); ++i) {
-      if (mixers_[i] != nullptr) mixers_[i]->CopyFrom(*other.mixers_[i], length_);
+      if (mixers_[i] == nullptr) continue;
+      NIBBLE_RETURN_IF_ERROR(mixers_[i]->CopyFrom(*other.mixers_[i], length_, queue));
     }
+    return absl::OkStatus();
   }
 
  private:

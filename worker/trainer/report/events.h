@@ -1,9 +1,10 @@
 // The events of a training run. Each event describes its fields once; the JSON lines (event_log.h)
 // and docs/reference/events.md are generated from these descriptions.
 //
-// Figures of a step are messages whose options describe them (figure_event.h): v1::StepSample and
-// link::v1::PrecisionSample. The other events are structs; Describe() calls its visitor with each
-// field's name, member, unit and meaning, in the order of the JSON. Steps count from 0.
+// Figures are messages whose options describe them (figure_event.h): v1::StepSample,
+// link::v1::ProductPath and link::v1::PrecisionSample. The other events are structs; Describe()
+// calls its visitor with each field's name, member, unit and meaning, in the order of the JSON.
+// Steps count from 0.
 //
 // Thread-safety: values.
 #ifndef NIBBLE_WORKER_TRAINER_REPORT_EVENTS_H_
@@ -63,6 +64,35 @@ struct StartEvent {
     visit("device", &E::device, "", "where the model is computed");
     visit("seed", &E::seed, "", "of the run");
     visit("spec", &E::spec, "", "the whole job spec, as YAML");
+  }
+};
+
+struct MemoryEvent {
+  static constexpr char kName[] = "memory";
+  static constexpr char kMeaning[] =
+      "What the run has planned to take of its device's memory, on rank 0.";
+  int64_t step = 0;
+  int64_t weights = 0;
+  int64_t gradients = 0;
+  int64_t moments = 0;
+  int64_t working_weights = 0;
+  int64_t activations = 0;
+  int64_t scratch = 0;
+  int64_t total = 0;
+  int64_t capacity = 0;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = MemoryEvent;
+    visit("step", &E::step, "", "the first that is run with it");
+    visit("weights", &E::weights, "bytes", "FP32");
+    visit("gradients", &E::gradients, "bytes", "FP32");
+    visit("moments", &E::moments, "bytes", "of the optimizer");
+    visit("working_weights", &E::working_weights, "bytes", "in the formats of the recipe");
+    visit("activations", &E::activations, "bytes", "kept for the backward pass or between blocks");
+    visit("scratch", &E::scratch, "bytes", "of one operation or block at a time");
+    visit("total", &E::total, "bytes", "of these");
+    visit("capacity", &E::capacity, "bytes", "that the device has for the run; 0: no limit");
   }
 };
 
@@ -222,6 +252,7 @@ struct FinishEvent {
   int64_t skipped_steps = 0;
   int64_t failed_checkpoints = 0;
   int64_t last_checkpoint = -1;
+  int64_t memory_peak = 0;
   double seconds = 0;
   double tokens_per_second = 0;
   std::string reason;
@@ -235,6 +266,8 @@ struct FinishEvent {
     visit("skipped_steps", &E::skipped_steps, "", "whose update a guard skipped");
     visit("failed_checkpoints", &E::failed_checkpoints, "", "that could not be stored");
     visit("last_checkpoint", &E::last_checkpoint, "", "step of the newest one stored, or -1");
+    visit("memory_peak", &E::memory_peak, "bytes",
+          "that tensors ever took of the device's memory, on rank 0; 0: not known");
     visit("seconds", &E::seconds, "s", "since the start event");
     visit("tokens_per_second", &E::tokens_per_second, "tokens/s", "since the start event");
     visit("reason", &E::reason, "", "completed, or why it stopped early");
@@ -258,9 +291,10 @@ struct ErrorEvent {
 };
 
 // All of them, in the order of the reference.
-using AllEvents = std::tuple<StartEvent, v1::StepSample, ValidationEvent, RevisionEvent,
-                             link::v1::PrecisionSample, GuardEvent, ResumeEvent, CheckpointEvent,
-                             NoticeEvent, LostEvent, FinishEvent, ErrorEvent>;
+using AllEvents =
+    std::tuple<StartEvent, MemoryEvent, v1::StepSample, ValidationEvent, RevisionEvent,
+               link::v1::ProductPath, link::v1::PrecisionSample, GuardEvent, ResumeEvent,
+               CheckpointEvent, NoticeEvent, LostEvent, FinishEvent, ErrorEvent>;
 
 }  // namespace nibble
 

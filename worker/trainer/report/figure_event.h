@@ -1,5 +1,5 @@
 // Events whose fields are the figures of a message, declared by its options
-// (proto/nibble/v1/figure.proto): "step" and "precision".
+// (proto/nibble/v1/figure.proto): "step", "products" and "precision".
 //
 // Ownership: FigureField borrows from descriptors, which live as long as the program.
 // Thread-safety: pure functions.
