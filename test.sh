@@ -7,6 +7,7 @@
 #   ./test.sh --quickstart       also quickstart.sh, from the cluster's start to its end
 #   ./test.sh --interop          also beside PyPI's transformers, llm-compressor, lm-eval and megatron-core, live, in environments of its own
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
+# NIBBLE_VECTORS=FILE:FILE names more files of worked vectors (testdata/vectors) to be tried.
 set -uo pipefail
 cd "$(dirname "$0")"
 source third_party/debian/install.sh
@@ -69,6 +70,11 @@ if ! bazel build "$(bazel_flags)" "${flags[@]}" //... 2>&1 | grep --line-buffere
 fi
 stage "test: everything"
 run_tests "${flags[@]}" //...
+# In a run of its own: results of tests are kept by their environment.
+if [[ -n ${NIBBLE_VECTORS:-} ]]; then
+  stage "test: the worked vectors of NIBBLE_VECTORS"
+  run_tests "${flags[@]}" --test_env=NIBBLE_VECTORS --test_filter='*Vector*' //kernels/cpu:tests
+fi
 if ((threads)); then
   stage "test: locks, by clang's thread-safety analysis"
   if tests/threads/analysis.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi

@@ -87,7 +87,7 @@ TEST_F(TrainerProcess, APlannedChangeTakesEffectAtTheDecayOnAllRanks) {
 TEST_F(TrainerProcess, SigtermStopsAllRanksAtTheSameStepAndIsReported) {
   const pid_t child = Start("stopped", WriteSpec("stopped", {.ranks = 2, .steps = 1000000}));
   // Waits for a few steps in the log; the timeout of the test bounds the wait.
-  while (EventsOf(Events("stopped"), "step").size() < 3) std::this_thread::yield();
+  while (EventsOf(Events("stopped"), "step").size() < 3) PauseOfPoll();
   ASSERT_EQ(kill(child, SIGTERM), 0);
   EXPECT_EQ(Wait(child), 101) << Chatter("stopped");
   const std::vector<json> finish = EventsOf(Events("stopped"), "finish");

@@ -8,11 +8,13 @@
 #include <gtest/gtest.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/processes/processes.h"
@@ -54,6 +56,9 @@ class TrainerProcess : public testing::Test {
   std::vector<nlohmann::json> Events(const std::string& name) const;
   // Writes the spec, runs the trainer to its end and returns the events.
   std::vector<nlohmann::json> Run(const std::string& name, const Settings& settings) const;
+
+  // Between two looks at a run, which needs the processor.
+  static void PauseOfPoll() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
   // The losses of steps, then of validations, in the order of the log.
   static std::vector<double> Losses(const std::vector<nlohmann::json>& events);
