@@ -10,10 +10,12 @@
 // dq is summed over key blocks in FP32 in global memory, in turns: the contributions to a query
 // tile are added in ascending order of their key blocks. A writer thread waits for its block's
 // turn, adds the tile with one bulk reduction, waits until it is done and passes the turn. That
-// takes about as long as the products of a tile: two writers take tiles in turn, each from a buffer
-// of its own, so that the latency of one is behind the other's. The first contribution is stored,
-// so that nothing is cleared. The last one comes from the block on the diagonal, which adds its own
-// in registers and writes dq as BF16, so that there is no pass over the sums afterwards.
+// takes longer than the products of a tile: three writers take tiles in turn, from two buffers that
+// are free again once they were read, so that the latency of one is behind the others'. The first
+// contribution is stored, so that nothing is cleared. The last one comes from the block on the
+// diagonal, which writes dq as BF16, so that there is no pass over the sums afterwards: a writer
+// fetches the sums of the others into the buffer while products run, and the consumers add their
+// own in registers.
 //
 // Work is taken in ascending order of key blocks (longest first) within sections of heads whose
 // operands stay in the second-level cache. A block waits only for blocks that were taken before, so
@@ -34,7 +36,7 @@ constexpr int kConsumers = 2;
 constexpr int kThreads = kWarpgroup * (kConsumers + 1);
 [[maybe_unused]] constexpr int kConsumerWarps = 4 * kConsumers;
 constexpr int kStages = 2;
-constexpr uint32_t kWriters = 2;
+constexpr uint32_t kWriters = 3, kDqBuffers = 2;
 // See ForwardTiles: the block is launched with 168 registers per thread.
 [[maybe_unused]] constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
 static_assert(kProducerRegisters + kConsumers * kConsumerRegisters <= (kConsumers + 1) * 168);
@@ -58,11 +60,11 @@ struct BackwardTiles {
   static constexpr int kScores = kDout + kStages * Queries::kBytes;
   static constexpr int kDq = kScores + 2 * Scores::kBytes;
   static constexpr int kDqBytes = kConsumers * kDqFloats * 4;
-  static constexpr int kLse2 = kDq + static_cast<int>(kWriters) * kDqBytes;
+  static constexpr int kLse2 = kDq + static_cast<int>(kDqBuffers) * kDqBytes;
   static constexpr int kDots = kLse2 + kStages * kRowBytes;
   static constexpr int kSlots = kDots + kStages * kRowBytes;
   static constexpr int kBarriers = kSlots + 32;
-  static constexpr int kBytes = kBarriers + 8 * 20;
+  static constexpr int kBytes = kBarriers + 8 * 23;
   static_assert(kBytes <= 227 << 10);
   static_assert(kConsumers * kDqFloats == kQueries * kDim);
 };
@@ -85,9 +87,9 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t Scores(uint32_t step) const {
     return base + Tiles::kScores + step % 2 * Tiles::Scores::kBytes;
   }
-  // Of the tile of dq that is the `written`-th to be summed in global memory.
-  __device__ __forceinline__ uint32_t Dq(uint32_t written) const {
-    return base + Tiles::kDq + written % kWriters * Tiles::kDqBytes;
+  // Of the `passed`-th tile of dq that passes through a buffer.
+  __device__ __forceinline__ uint32_t Dq(uint32_t passed) const {
+    return base + Tiles::kDq + passed % kDqBuffers * Tiles::kDqBytes;
   }
   __device__ __forceinline__ uint32_t Lse2(uint32_t step) const {
     return base + Tiles::kLse2 + step % 2 * Tiles::kRowBytes;
@@ -105,11 +107,8 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t KeyEmpty() const { return Barrier(1); }
   __device__ __forceinline__ uint32_t ValueFull() const { return Barrier(2); }
   __device__ __forceinline__ uint32_t ValueEmpty() const { return Barrier(3); }
-  __device__ __forceinline__ uint32_t DqFull(uint32_t written) const {
-    return Barrier(4 + written % kWriters);
-  }
-  __device__ __forceinline__ uint32_t DqEmpty(uint32_t written) const {
-    return Barrier(18 + written % kWriters);
+  __device__ __forceinline__ uint32_t DqEmpty(uint32_t passed) const {
+    return Barrier(4 + passed % kDqBuffers);
   }
   __device__ __forceinline__ uint32_t QueryFull(uint32_t step) const {
     return Barrier(6 + step % 2);
@@ -127,7 +126,19 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t SlotEmpty(uint32_t job) const {
     return Barrier(16 + job % 2);
   }
-  // Parity of the phase in which stage `step`, slot `job`, or a buffer of dq is full.
+  // The consumers are done with the buffer: they have written their tile, or read the sums that
+  // were fetched. A writer's own, since it may wait for a buffer that still holds the tile before.
+  __device__ __forceinline__ uint32_t DqDone(uint32_t passed) const {
+    return Barrier(18 + passed % kWriters);
+  }
+  static __device__ __forceinline__ uint32_t DqDonePhase(uint32_t passed) {
+    return passed / kWriters & 1u;
+  }
+  // Of the `fetched`-th tile of sums that a writer fetches for the consumers.
+  __device__ __forceinline__ uint32_t SumsFull(uint32_t fetched) const {
+    return Barrier(21 + fetched % 2);
+  }
+  // Parity of the phase in which stage `step`, slot `job`, a buffer of dq or fetched sums are full.
   static __device__ __forceinline__ uint32_t Phase(uint32_t step) { return step / 2 & 1u; }
 };
 
@@ -253,12 +264,13 @@ __device__ __forceinline__ void Produce(const CUtensorMap* qkv, const CUtensorMa
   FinishWork(args.schedule);
 }
 
-// One thread: adds the tiles of dq that are not the block's own to finish; every second one.
+// One thread, of every kWriters-th tile of dq: adds it to the sums in global memory, or fetches
+// them for the consumers if the tile is the block's to finish.
 template <int kDim>
 __device__ __forceinline__ void WriteSums(const BackwardArgs& args, BackwardMemory<kDim> memory,
                                           uint32_t writer) {
   constexpr uint32_t kBytes = BackwardTiles<kDim>::kDqBytes;
-  uint32_t written = 0;
+  uint32_t next_passed = 0, next_fetched = 0;
   for (uint32_t number = 0;; ++number) {
     WaitForPhase(memory.SlotFull(number), memory.Phase(number));
     const int4 x = LoadSharedInts(memory.Slot(number));
@@ -269,22 +281,36 @@ __device__ __forceinline__ void WriteSums(const BackwardArgs& args, BackwardMemo
 #pragma unroll 1
     for (int member = 0; member < place.group; ++member) {
 #pragma unroll 1
-      for (int tile = job.last_tile; !place.IsLast(tile); --tile, ++written) {
-        if (written % kWriters != writer) continue;
+      for (int tile = job.last_tile; tile >= place.first_tile; --tile) {
+        const bool fetches = place.IsLast(tile);
+        if (fetches && place.turn(tile) == 0) continue;
+        const uint32_t passed = next_passed++, fetched = next_fetched;
+        next_fetched += fetches ? 1u : 0u;
+        if (passed % kWriters != writer) continue;
         const int turn = place.turn(tile);
         int* const turns = place.turns(member, tile);
         float* const sums = args.dq_sums + int64_t{place.row(member, tile)} * kDim;
-        WaitForPhase(memory.DqFull(written), memory.Phase(written));
+        if (fetches) {
+          WaitForPhase(memory.DqEmpty(passed), memory.Phase(passed) ^ 1u);
+          WaitForTurn(turns, turn);
+          FenceAsyncGlobal();
+          ArriveAndExpect(memory.SumsFull(fetched), kBytes);
+          CopyBytes(memory.Dq(passed), sums, kBytes, memory.SumsFull(fetched));
+          WaitForPhase(memory.DqDone(passed), memory.DqDonePhase(passed));
+          Arrive(memory.DqEmpty(passed));
+          continue;
+        }
+        WaitForPhase(memory.DqDone(passed), memory.DqDonePhase(passed));
         if (turn == 0) {
-          StoreFloats(sums, memory.Dq(written), kBytes);
+          StoreFloats(sums, memory.Dq(passed), kBytes);
         } else {
           WaitForTurn(turns, turn);
           FenceAsyncGlobal();
-          AddFloats(sums, memory.Dq(written), kBytes);
+          AddFloats(sums, memory.Dq(passed), kBytes);
         }
         CommitBulk();
         WaitForBulkReads();
-        Arrive(memory.DqEmpty(written));
+        Arrive(memory.DqEmpty(passed));
         WaitForBulk();
         FenceAsyncGlobal();
         PassTurn(turns);
@@ -293,28 +319,12 @@ __device__ __forceinline__ void WriteSums(const BackwardArgs& args, BackwardMemo
   }
 }
 
-// dq of a tile on the diagonal: adds the sums of the other key blocks, if any, to the consumer's
-// own contribution, and stores it.
+// Stores dq of a tile on the diagonal.
 template <int kDim>
 __device__ __forceinline__ void FinishQueries(const JobPlace<kDim>& place, int member, int tile,
                                               int consumer, float (&dq)[32]) {
   const BackwardArgs& args = place.args;
   const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % 32;
-  const int turn = place.turn(tile);
-  if (turn > 0) {
-    if (lane == 0) WaitForTurn(place.turns(member, tile), turn);
-    SyncWarp();
-    const float* sums =
-        args.dq_sums + int64_t{place.row(member, tile)} * kDim + consumer * kDqFloats + thread * 4;
-#pragma unroll
-    for (int i = 0; i < kDqPieces; ++i) {
-      const float4 x = __ldcg(reinterpret_cast<const float4*>(sums + i * kWarpgroup * 4));
-      dq[4 * i] += x.x;
-      dq[4 * i + 1] += x.y;
-      dq[4 * i + 2] += x.z;
-      dq[4 * i + 3] += x.w;
-    }
-  }
   // With head_dim 128 the consumers share the rows, with 64 the columns.
   const int first_row = tile * place.kQueries + (kDim == 128 ? 0 : consumer * 64);
   const int column = place.head(member) * kDim + (kDim == 128 ? consumer * 64 : 0);
@@ -342,7 +352,7 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
     if (lane == 0) Arrive(barrier);
   };
   BackwardMemory<kDim> memory = block_memory;
-  uint32_t step = 0, written = 0;
+  uint32_t step = 0, passed = 0, fetched = 0;
 
   for (uint32_t number = 0;; ++number) {
     const Job job = ReadJob(memory, number, lane);
@@ -360,8 +370,21 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
 #pragma unroll
     for (int i = 0; i < kDim / 2; ++i) dk[i] = dv[i] = 0.0f;
 
+    // Scores of [64 keys, kQueries]. Those of a tile are multiplied while the tile before is
+    // finished.
+    float p[kQueries / 2];
+    const auto issue_scores = [&](uint32_t of_step) {
+      WaitForPhase(memory.QueryFull(of_step), memory.Phase(of_step));
+      WarpgroupFence();
+      IssueScores<typename Tiles::Keys, typename Tiles::Queries>(p, memory.Key(), consumer * 64,
+                                                                 memory.Query(of_step));
+    };
     WaitForPhase(memory.KeyFull(), number & 1u);
+    issue_scores(step);
+    CommitProducts();
     WaitForPhase(memory.ValueFull(), number & 1u);
+    WaitForProducts<0>();
+    Settle(p);
 #pragma unroll 1
     for (int member = 0; member < place.group; ++member) {
 #pragma unroll 1
@@ -370,14 +393,9 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
         memory.base = Kept(block_memory.base);
         const bool last_step = member == place.group - 1 && tile == place.first_tile;
         const uint32_t phase = memory.Phase(step);
-        // Scores of [64 keys, kQueries], and gradients of the probabilities.
-        float p[kQueries / 2], ds[kQueries / 2];
-        WaitForPhase(memory.QueryFull(step), phase);
-        WarpgroupFence();
-        IssueScores<typename Tiles::Keys, typename Tiles::Queries>(p, memory.Key(), consumer * 64,
-                                                                   memory.Query(step));
-        CommitProducts();
+        float ds[kQueries / 2];  // gradients of the probabilities, then of the scores
         WaitForPhase(memory.DoutFull(step), phase);
+        WarpgroupFence();
         IssueScores<typename Tiles::Keys, typename Tiles::Queries>(
             ds, memory.Value(), consumer * 64, memory.Dout(step));
         CommitProducts();
@@ -391,29 +409,32 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
           visible.first[half] = key[half] - first_query - 2 * quad;
           visible.last[half] = last[half] - first_query - 2 * quad;
         }
-        WaitForProducts<1>();
-        Settle(p);
+        float2 of_query[kQueries / 8];  // lse2, and then dots, of the thread's queries
         const uint32_t lse2 = memory.Lse2(step) + static_cast<uint32_t>(quad * 8);
 #pragma unroll
-        for (int i = 0; i < kQueries / 2; i += 4) {
-          const float2 x = LoadShared8(lse2 + static_cast<uint32_t>(i * 8));
+        for (int i = 0; i < kQueries / 8; ++i) {
+          of_query[i] = LoadShared8(lse2 + static_cast<uint32_t>(i * 32));
+        }
 #pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            p[i + e] = Exp2(__fmaf_rn(p[i + e], factor, e % 2 == 0 ? -x.x : -x.y));
-          }
+        for (int i = 0; i < kQueries / 2; ++i) {
+          const float2 x = of_query[i / 4];
+          p[i] = Exp2(__fmaf_rn(p[i], factor, i % 2 == 0 ? -x.x : -x.y));
         }
         if (masked) MaskToZero(p, visible);
         uint32_t weights[kQueries / 4], gradients[kQueries / 4];
         RoundToFragments(p, weights);
+        const uint32_t dots = memory.Dots(step) + static_cast<uint32_t>(quad * 8);
+#pragma unroll
+        for (int i = 0; i < kQueries / 8; ++i) {
+          of_query[i] = LoadShared8(dots + static_cast<uint32_t>(i * 32));
+        }
         WaitForProducts<0>();
         Settle(ds);
         if (last_step) release(memory.ValueEmpty());
-        const uint32_t dots = memory.Dots(step) + static_cast<uint32_t>(quad * 8);
 #pragma unroll
-        for (int i = 0; i < kQueries / 2; i += 4) {
-          const float2 x = LoadShared8(dots + static_cast<uint32_t>(i * 8));
-#pragma unroll
-          for (int e = 0; e < 4; ++e) ds[i + e] = p[i + e] * (ds[i + e] - (e % 2 == 0 ? x.x : x.y));
+        for (int i = 0; i < kQueries / 2; ++i) {
+          const float2 x = of_query[i / 4];
+          ds[i] = p[i] * (ds[i] - (i % 2 == 0 ? x.x : x.y));
         }
         if (masked) MaskToZero(ds, visible);
         RoundToFragments(ds, gradients);
@@ -449,36 +470,53 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
           }
           CommitProducts();
         }
-        IssueSum<typename Tiles::Queries>(dk, gradients, memory.Query(step));
-        CommitProducts();
-
-        WaitForProducts<2>();
+        WaitForProducts<1>();
         Settle(dv);
         Settle(weights);
         release(memory.DoutEmpty(step));
-        WaitForProducts<1>();
+        // After the last tile nobody reads them; a branch would make products wait for each other.
+        issue_scores(last_step ? step : step + 1);
+        CommitProducts();
+        IssueSum<typename Tiles::Queries>(dk, gradients, memory.Query(step));
+        CommitProducts();
+        WaitForProducts<2>();
         Settle(dq);
-        if (last_step) release(memory.KeyEmpty());
+        const uint32_t buffer =
+            memory.Dq(passed) + static_cast<uint32_t>(consumer * kDqFloats * 4 + thread * 16);
         if (place.IsLast(tile)) {
+          if (place.turn(tile) > 0) {
+            WaitForPhase(memory.SumsFull(fetched), memory.Phase(fetched));
+#pragma unroll
+            for (int i = 0; i < kDqPieces; ++i) {
+              float sum[4];
+              LoadSharedFloats(buffer + static_cast<uint32_t>(i * kWarpgroup * 16), sum);
+#pragma unroll
+              for (int e = 0; e < 4; ++e) dq[4 * i + e] += sum[e];
+            }
+            SyncWarp();
+            release(memory.DqDone(passed));
+            ++fetched;
+            ++passed;
+          }
           FinishQueries(place, member, tile, consumer, dq);
         } else {
-          WaitForPhase(memory.DqEmpty(written), memory.Phase(written) ^ 1u);
-          const uint32_t to =
-              memory.Dq(written) + static_cast<uint32_t>(consumer * kDqFloats * 4 + thread * 16);
+          WaitForPhase(memory.DqEmpty(passed), memory.Phase(passed) ^ 1u);
 #pragma unroll
           for (int i = 0; i < kDqPieces; ++i) {
             const float piece[4] = {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]};
-            StoreShared16(to + static_cast<uint32_t>(i * kWarpgroup * 16), piece);
+            StoreShared16(buffer + static_cast<uint32_t>(i * kWarpgroup * 16), piece);
           }
           FenceAsyncShared();
           SyncWarp();
-          release(memory.DqFull(written));
-          ++written;
+          release(memory.DqDone(passed));
+          ++passed;
         }
         WaitForProducts<0>();
+        Settle(p);
         Settle(dk);
         Settle(gradients);
         release(memory.QueryEmpty(step));
+        if (last_step) release(memory.KeyEmpty());
       }
     }
 
@@ -505,9 +543,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     InitBarrier(memory.KeyEmpty(), kConsumerWarps);
     InitBarrier(memory.ValueFull(), 1);
     InitBarrier(memory.ValueEmpty(), kConsumerWarps);
+    for (uint32_t i = 0; i < kWriters; ++i) InitBarrier(memory.DqDone(i), kConsumerWarps);
     for (uint32_t i = 0; i < 2; ++i) {
-      InitBarrier(memory.DqFull(i), kConsumerWarps);
       InitBarrier(memory.DqEmpty(i), 1);
+      InitBarrier(memory.SumsFull(i), 1);
       InitBarrier(memory.QueryFull(i), 1);
       InitBarrier(memory.QueryEmpty(i), kConsumerWarps);
       InitBarrier(memory.DoutFull(i), 1);
@@ -522,7 +561,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     ReleaseRegisters<kProducerRegisters>();
     if (thread == 0) {
       Produce<kDim>(&qkv, &dout, args, plan, memory);
-    } else if (thread == 32 || thread == 64) {
+    } else if (thread % 32 == 0) {  // a warp each
+      static_assert(kWriters == kWarpgroup / 32 - 1);
       WriteSums<kDim>(args, memory, static_cast<uint32_t>(thread) / 32 - 1);
     }
   } else {

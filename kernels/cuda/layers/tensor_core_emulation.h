@@ -190,6 +190,9 @@ void WaitForCopyGroups() {}
 inline void StoreShared16(uint32_t address, const float (&x)[4]) {
   std::memcpy(&SharedAt<float>(address), x, sizeof x);
 }
+inline void LoadSharedFloats(uint32_t address, float (&x)[4]) {
+  std::memcpy(x, &SharedAt<float>(address), sizeof x);
+}
 inline float2 LoadShared8(uint32_t address) { return SharedAt<float2>(address); }
 inline void StoreSharedInts(uint32_t address, int4 x) { SharedAt<int4>(address) = x; }
 inline int4 LoadSharedInts(uint32_t address) { return SharedAt<int4>(address); }

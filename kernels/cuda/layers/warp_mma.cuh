@@ -77,6 +77,12 @@ __device__ __forceinline__ void StoreShared16(uint32_t address, const float (&x)
                "f"(x[2]), "f"(x[3])
                : "memory");
 }
+__device__ __forceinline__ void LoadSharedFloats(uint32_t address, float (&x)[4]) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3])
+               : "r"(address)
+               : "memory");
+}
 __device__ __forceinline__ float2 LoadShared8(uint32_t address) {
   float2 x;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address) : "memory");
