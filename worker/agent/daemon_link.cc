@@ -139,11 +139,17 @@ void Daemon::RemoveOrphans(const v1::ConnectResponse& response) {
     const int64_t kept =
         order.store().id() == response.store().id() ? response.store().epoch() : -1;
     registry_->RemoveOrphans(order.job(), order.store().id(), kept);
-    if (!SameEpoch(provenance_->StoreOf(order.job()), response.store())) {
+    bool runs = false;
+    {
+      const MutexLock lock(&mutex_);
+      runs = last_running_.contains(order.job());
+      shard_list_.Reset();
+    }
+    // A rank may write another checkpoint before it ends: the job stays reported, and the order is
+    // repeated, until none runs.
+    if (!runs && !SameEpoch(provenance_->StoreOf(order.job()), response.store())) {
       provenance_->Forget(order.job());
     }
-    const MutexLock lock(&mutex_);
-    shard_list_.Reset();
   }
 }
 
