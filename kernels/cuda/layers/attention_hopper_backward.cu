@@ -593,13 +593,15 @@ cudaError_t LaunchOf(const BackwardArgs& args, int processors, cudaStream_t stre
                           args.dout_stride);
   }
   if (error != cudaSuccess) return error;
-  // q, dout and the sums of dq of a section stay in the second-level cache.
-  constexpr int64_t kSectionBytes = 32 << 20;
+  // q, dout and the sums of dq of a section stay in the second-level cache, unless that leaves so
+  // few heads that many blocks work on each: those of a head begin together, and each waits at its
+  // first tile for all before it.
+  constexpr int64_t kSectionBytes = 32 << 20, kLeastHeads = 32;
   const int64_t pairs = dims.sequences * dims.kv_heads;
   const int64_t section = kSectionBytes / (int64_t{8} * dims.length * kDim);
   const WorkPlan plan = {
       static_cast<int>(pairs), static_cast<int>((int64_t{dims.length} + kKeys - 1) / kKeys),
-      static_cast<int>(std::clamp<int64_t>(section, std::min<int64_t>(16, pairs), pairs))};
+      static_cast<int>(std::clamp<int64_t>(section, std::min<int64_t>(kLeastHeads, pairs), pairs))};
   const int64_t count = int64_t{plan.heads} * plan.pieces;
   const dim3 grid(static_cast<unsigned>(std::min<int64_t>(processors, count)));
   return Launch(kernel, grid, kThreads, Tiles::kBytes, stream, qkv, dout, args, plan);
