@@ -115,9 +115,10 @@ class Copies : public testing::Test {
     const v1::DescribeCheckpointResponse newest = bed_.NewestCheckpoint(job);
     int64_t fewest = newest.shards().empty() ? 0 : kWorkers;
     for (const v1::CheckpointShard& shard : newest.shards()) {
-      fewest = std::min(fewest, int64_t{std::count_if(
-                                    shard.holders().begin(), shard.holders().end(),
-                                    [this](const std::string& holder) { return Runs(holder); })});
+      const int64_t present =
+          std::count_if(shard.holders().begin(), shard.holders().end(),
+                        [this](const std::string& holder) { return Runs(holder); });
+      fewest = std::min(fewest, present);
     }
     return fewest;
   }

@@ -213,14 +213,16 @@ TEST(SeveralWorkers, DamageFoundByAnotherWorkerIsReportedAndThePreviousCheckpoin
   ASSERT_EQ(newest.shards(0).holders(0), holder);
   // Only its slots are unavailable, not its checkpoints.
   bed.Drain(holder, /*cordon_only=*/true);
-  int damaged = 0;
-  for (const auto& entry : fs::directory_iterator(bed.Store(holder, job))) {
-    const std::string prefix = absl::StrFormat("step-%012d-", newest_step);
-    if (!entry.path().filename().string().starts_with(prefix)) continue;
-    DamageChunks(entry.path());
-    ++damaged;
-  }
-  ASSERT_EQ(damaged, 1);
+  // The coordinator commits; the holder renames its directory after it has heard of that.
+  const std::string prefix = absl::StrFormat("step-%012d-", newest_step);
+  fs::path committed;
+  ASSERT_TRUE(Eventually([&] {
+    for (const auto& entry : fs::directory_iterator(bed.Store(holder, job))) {
+      if (entry.path().filename().string().starts_with(prefix)) committed = entry.path();
+    }
+    return !committed.empty();
+  })) << bed.Story(job);
+  DamageChunks(committed);
   SignalProcess(rank.process, SIGKILL);
   ASSERT_TRUE(Eventually([&] { return !bed.Describe(job).has_attempt(); }));
   (void)bed.AskAbout(job, kResumeJob);
