@@ -17,12 +17,14 @@ namespace nibble {
 
 v1::ConnectRequest Daemon::Report(int64_t number) {
   v1::ConnectRequest request;
+  std::shared_ptr<const DesiredState> desired;
   *request.mutable_identity() = options_.identity;
   {
     const MutexLock lock(&mutex_);
     request.set_cluster(cluster_);
     if (number == 1) desired_number_ = 0;  // a stream begins
     request.set_desired_number(desired_number_);
+    desired = desired_;
   }
   std::map<std::string, int64_t> running;
   for (const std::shared_ptr<GangRunner>& gang : gangs()) {
@@ -48,6 +50,16 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
     if (shard_list_.IsDue(number, shards)) {
       request.set_all_shards(true);
       listed_in_ = number;
+    }
+  }
+  // A rank may write another checkpoint before it ends: a job that is to be removed stays reported,
+  // and the order is repeated, until none of its ranks runs.
+  if (desired != nullptr) {
+    for (const std::string& job : desired->removed()) {
+      const v1::StoreIdentity store = provenance_->StoreOf(job);
+      if (!running.contains(job) && !store.id().empty() && !SameEpoch(store, desired->store())) {
+        provenance_->Forget(job);
+      }
     }
   }
   if (request.all_shards()) provenance_->Describe(std::move(shards), running, request);
@@ -139,17 +151,8 @@ void Daemon::RemoveOrphans(const v1::ConnectResponse& response) {
     const int64_t kept =
         order.store().id() == response.store().id() ? response.store().epoch() : -1;
     registry_->RemoveOrphans(order.job(), order.store().id(), kept);
-    bool runs = false;
-    {
-      const MutexLock lock(&mutex_);
-      runs = last_running_.contains(order.job());
-      shard_list_.Reset();
-    }
-    // A rank may write another checkpoint before it ends: the job stays reported, and the order is
-    // repeated, until none runs.
-    if (!runs && !SameEpoch(provenance_->StoreOf(order.job()), response.store())) {
-      provenance_->Forget(order.job());
-    }
+    const MutexLock lock(&mutex_);
+    shard_list_.Reset();
   }
 }
 

@@ -52,11 +52,13 @@ class DesiredState {
   // Whether the coordinator may end a gang that it does not want: it was ordered by this store in
   // this epoch, or its removal as an orphan was ordered.
   bool MayEnd(const GangOrigin& gang) const;
+  // Jobs whose removal as orphans was ordered.
+  const std::set<std::string>& removed() const { return removed_; }
 
  private:
   const v1::ConnectResponse response_;
   StopDeadlines stop_deadlines_;
-  std::set<std::string> removed_;  // jobs whose orphaned ranks are to be killed
+  std::set<std::string> removed_;
 };
 
 }  // namespace nibble
