@@ -29,7 +29,7 @@ class MetricBookTest : public testing::Test {
     return read.ok() ? *read : Exposition();
   }
 
-  const Oven table_;
+  const Oven table_{};
   MetricBook book_{table_};
   MetricPage page_{table_};
 };

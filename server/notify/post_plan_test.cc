@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr PostResult kDelivered = {PostResult::Kind::kDelivered, ""};
+const PostResult kDelivered = {PostResult::Kind::kDelivered, ""};
 
 class PostPlanTest : public testing::Test {
  protected:

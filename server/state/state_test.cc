@@ -248,8 +248,11 @@ void CheckSound(const State& state) {
 }
 
 TEST(History, ReplayEqualsTheLiveStateAfterEveryPrefix) {
+  // The histories must cover every state; which ones a seed's does depends on the compiler, which
+  // may draw the arguments of a call in any order.
+  constexpr size_t kStates = 9;
   std::set<v1::JobState> seen;
-  for (uint64_t seed = 1; seed <= 6; ++seed) {
+  for (uint64_t seed = 1; seed <= 6 || (seen.size() < kStates && seed <= 24); ++seed) {
     TestCluster cluster;
     cluster.AddWorkers(4, 2);
     Chaos chaos(cluster, seed);
@@ -270,8 +273,7 @@ TEST(History, ReplayEqualsTheLiveStateAfterEveryPrefix) {
     }
     EXPECT_GT(cluster.journal().size(), 100u);
   }
-  // The histories must cover every state.
-  EXPECT_EQ(seen.size(), 9u);
+  EXPECT_EQ(seen.size(), kStates);
 }
 
 TEST(History, ASnapshotAndTheLaterUpdatesEqualTheLiveState) {

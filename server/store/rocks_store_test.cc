@@ -479,9 +479,9 @@ TEST_F(StoreFaultsTest, AFailureAnywhereInALongHistoryLosesNothingAcknowledged) 
       submitted_.clear();
       uint64_t acknowledged = 0;
       {
+        int count = 0;  // outlives the store, whose threads count too
         auto store = Open();
         ASSERT_TRUE(store.ok()) << store.status();
-        int count = 0;
         SetFault([&count, k, full](const std::string&, bool) {
           if (++count < k) return IOStatus::OK();
           return full ? IOStatus::NoSpace("No space left on device")
