@@ -44,7 +44,8 @@ finish() {
 
 # promtool checks what the programs show.
 extra=(prometheus)
-((threads)) && extra+=(clang)
+((threads || sanitizers)) && extra+=(clang)
+((sanitizers)) && extra+=(libclang-rt-dev)
 install_packages "${extra[@]}" || { failed=1 && finish; }
 report_cuda
 
@@ -52,7 +53,7 @@ report_cuda
 run_tests() {
   local log
   log="$(mktemp)"
-  bazel test "$(bazel_flags)" "$@" 2>&1 | tee "$log" | grep --line-buffered -vE '^(Loading|Analyzing|INFO: (Build|Elapsed|[0-9]))'
+  bazel test "$(bazel_flags)" "$@" 2>&1 | tee "$log" | grep --line-buffered -vE '^(Loading|Analyzing|INFO: (Build|Elapsed|From Linking|[0-9]))|gold: warning: Cannot export local symbol .__asan'
   local status=${PIPESTATUS[0]}
   local ok bad
   ok=$(grep -cE '^//[^ ]+ +(\(cached\) )?PASSED' "$log")
@@ -99,12 +100,12 @@ if ((interop)); then
 fi
 if ((sanitizers)); then
   stage "test: numbers, checkpoints, readers, coordinator and daemon under address and undefined-behaviour sanitizers"
-  # Without the layer kernels, and the daemon's tests that run the trainer: four instrumented instruction sets of them take
-  # longer than all the rest.
+  # Without the layer kernels, and the tests that link them, such as the daemon's that run the trainer: four instrumented
+  # instruction sets of them take longer than all the rest.
   run_tests "${flags[@]}" --config=asan --config=ubsan --build_tests_only -- //common/... //kernels/... \
     //recipe/... //job/... //worker/checkpoint/... //worker/trainer/data/... //worker/corpus/... //worker/link/... //tests/fuzz/... \
     //server/... //worker/agent/... //worker/metrics/... //client/shell/... //client/remote/... //client/cluster/... \
-    -//kernels/cpu/layers/... -//worker/agent:daemon_test -//worker/agent:daemon_gang_test
+    -//kernels/cpu/layers/... -//kernels/late/... -//worker/agent:daemon_test -//worker/agent:daemon_gang_test
 fi
 if ((tsan)); then
   stage "test: coordinator, daemon, their link and collectives under the thread sanitizer"

@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/base/config.h"
 #include "common/files/files.h"
 #include "common/mutex.h"
 
@@ -17,9 +18,9 @@ namespace nibble::file_testing {
 
 // Tests of many damages, failures or steps try one in so many under a sanitizer, which makes each
 // several times slower; the plain build tries all.
-#if defined(__SANITIZE_THREAD__)
+#if defined(ABSL_HAVE_THREAD_SANITIZER)
 inline constexpr int kOneIn = 16;
-#elif defined(__SANITIZE_ADDRESS__)
+#elif defined(ABSL_HAVE_ADDRESS_SANITIZER)
 inline constexpr int kOneIn = 4;
 #else
 inline constexpr int kOneIn = 1;
