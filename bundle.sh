@@ -9,7 +9,8 @@
 #
 #   bundle/gpu-check.sh        the quantisers: worked vectors, the CPU's bits, speed
 #   bundle/kernel-checks.sh    products, attention, Mamba-2, rows: beside the CPU, and their times
-#   bundle/service-test.sh     the whole service: a job, a live switch, a killed rank (needs Python)
+#   bundle/service-test.sh     the whole service: a job, a live switch, a rank killed 20 times (needs Python)
+#   bundle/presets-test.sh     losses of every recipe preset on the card beside the CPU's (needs Python)
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
 #   bundle/beside-torch.sh     the same beside PyTorch, if it is there
 #   bundle/with.sh PROGRAM...  runs any of the bundled programs, such as nibble
@@ -104,13 +105,15 @@ run product-times gemm_check time
 exit $failed
 SCRIPT
 
-cat > "$out/service-test.sh" <<'SCRIPT'
+for test in service presets; do
+  cat > "$out/$test-test.sh" <<SCRIPT
 #!/bin/bash
-# The whole service on a card; see service.py.
-here=$(cd "$(dirname "$0")" && pwd)
-export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-exec python3 "$here/tests/service.py" "$here/bin" "$@"
+# A test on a card; see $test.py.
+here=\$(cd "\$(dirname "\$0")" && pwd)
+export LD_LIBRARY_PATH="\$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
+exec python3 "\$here/tests/$test.py" "\$here/bin" "\$@"
 SCRIPT
+done
 
 cat > "$out/step-bench.sh" <<'SCRIPT'
 #!/bin/bash
@@ -129,7 +132,7 @@ SCRIPT
 chmod 755 "$out"/*.sh
 
 mkdir -p "$out/tests" "$out/gpu" "$out/peers"
-cp tests/gpu/service.py "$out/tests/"
+cp tests/gpu/*.py "$out/tests/"
 cp bench/gpu/beside_torch.py "$out/gpu/"
 cp bench/peers/torch_transformer.py "$out/peers/"
 du -sh "$out" | awk '{ print "bundle: " $1 " in " $2 }'

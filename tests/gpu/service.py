@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The whole service on one card: a cluster, a job, a change of its recipe in mid-run, a rank that is killed.
+"""The whole service on one card: a cluster, a job, a change of its recipe in mid-run, a rank that is killed again and again.
 
-    tests/gpu/service.py BIN      BIN: the directory of nibble, nibble-coordinator, nibble-worker, nibble-trainer
+    tests/gpu/service.py BIN [KILLS=20]      BIN: the directory of nibble, nibble-coordinator, nibble-worker, nibble-trainer
 
 Runs in a new directory below the current one. Then the same job runs alone, undisturbed, with the change in its
 spec at the step where it took effect: the losses of all steps have the same bits. Exits 1 if anything is not so.
 Prints a short table last: tokens per second before and after the change, steps and seconds from the command to its
-effect, seconds from the kill to the next step.
+effect, seconds from a kill to the next step.
 """
 
 import json
@@ -28,7 +28,7 @@ data: {train: [%(corpus)s], sequence: 256, validation_fraction: 0.1}
 training: {steps: %(steps)d, batch: 16, validate_every: 500, validation_batches: 2, seed: 3}
 optimizer: {lr: 0.002, warmup_steps: 20}
 metrics: {log_every: 1, precision_every: 100}
-checkpoints: {every: 200, keep_last: 3}
+checkpoints: {every: 50, keep_last: 3}
 resources: {ranks: 1, device: cuda}
 """
 
@@ -51,6 +51,7 @@ def losses(all_events):
 
 def main():
     programs = pathlib.Path(sys.argv[1]).resolve()
+    kills = int(sys.argv[2]) if len(sys.argv) > 2 else 20
     root = pathlib.Path(tempfile.mkdtemp(prefix="gpu-service-", dir="."))
     root = root.resolve()
     os.environ["NIBBLE_HOME"] = str(root / "home")
@@ -91,25 +92,30 @@ def main():
         effect = time.monotonic() - begun
         expect(changed is not None, "the change of the recipe did not take effect")
 
-        nibble("job", "wait", job, "--step", "1500", "--timeout", "120s")
-        pids = subprocess.run(["pgrep", "-f", "nibble-trainer.*--rank"], capture_output=True,
-                              text=True).stdout.split()
-        expect(len(pids) == 1, f"trainer processes: {pids}")
-        killed = time.monotonic()
-        for pid in pids:
-            os.kill(int(pid), signal.SIGKILL)
+        recoveries = []
+        for kill in range(kills):
+            # At steps that are not those of checkpoints, all after the change.
+            nibble("job", "wait", job, "--step", str(1000 + kill * 1900 // kills), "--timeout", "120s")
+            pids = subprocess.run(["pgrep", "-f", "nibble-trainer.*--rank"], capture_output=True,
+                                  text=True).stdout.split()
+            expect(len(pids) == 1, f"trainer processes at kill {kill}: {pids}")
+            resumes = sum(e.get("event") == "resume" for e in events(log))
+            killed = time.monotonic()
+            for pid in pids:
+                os.kill(int(pid), signal.SIGKILL)
 
-        def resumed():
-            run = events(log)
-            at = [i for i, e in enumerate(run) if e.get("event") == "resume"]
-            return bool(at) and any(e.get("event") == "step" for e in run[at[-1]:])
+            def steps_again():
+                run = events(log)
+                at = [i for i, e in enumerate(run) if e.get("event") == "resume"]
+                return len(at) > resumes and any(e.get("event") == "step" for e in run[at[-1]:])
 
-        while not resumed() and time.monotonic() - killed < 120:
-            time.sleep(0.02)
-        recovery = time.monotonic() - killed
+            while not steps_again() and time.monotonic() - killed < 120:
+                time.sleep(0.05)
+            recoveries.append(time.monotonic() - killed)
         nibble("job", "wait", job, "--timeout", "300s")
         run = events(log)
-        expect(any(e.get("event") == "resume" for e in run), "no resume in the event log")
+        resumes = sum(e.get("event") == "resume" for e in run)
+        expect(resumes == kills, f"{resumes} resumes in the event log after {kills} kills")
         expect(len(losses(run)) == STEPS, f"{len(losses(run))} steps, not {STEPS}")
         print(nibble("recipe", "history", job))
         print(nibble("checkpoint", "list", job))
@@ -143,7 +149,8 @@ def main():
     print(f"steps at the command, at its effect     {seen}, {changed}")
     print(f"answered, in effect after               {said:.3f} s, {effect:.3f} s")
     print(f"tokens/s before and after               {rate(1):.0f}, {rate(2):.0f}")
-    print(f"killed to a step after the resume       {recovery:.2f} s")
+    print(f"ranks killed, seconds to the next step  {kills}, median {statistics.median(recoveries):.2f}, "
+          f"at most {max(recoveries):.2f}")
     print(f"losses with the bits of a run alone     {len(expected) - len(differ)} of {STEPS}")
     print(f"tokens generated alike on card and CPU  {alike} of {len(tokens['cpu'])}")
     paths = sorted({(e["gemm"], e["path"]) for e in run if e.get("event") == "products"})

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Losses of every recipe preset on a card beside those on the CPU: the same job of 200 steps, a small hybrid, on both.
+
+    tests/gpu/presets.py BIN [STEPS=200]      BIN: the directory of nibble and nibble-trainer
+
+Products are summed in another order on a card, so losses are close and not equal; the bits of quantised operands are
+compared by gpu_check. Prints, per preset, the loss of the last 20 steps on both, the largest relative difference of
+the losses of one step, and how the products ran on the card. Exits 1 if the last losses of a preset differ by more
+than 1 %, or if a preset did not learn.
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+BOUND = 0.01
+
+JOB = """name: preset
+model: tiny-hybrid
+recipe: %(recipe)s
+data: {train: [%(corpus)s], sequence: 256}
+training: {steps: %(steps)d, batch: 8, seed: 5}
+optimizer: {lr: 0.002, warmup_steps: %(warmup)d}
+metrics: {log_every: 1}
+resources: {ranks: 1, threads: %(threads)d, device: %(device)s}
+output: {directory: %(output)s}
+"""
+
+
+def main():
+    programs = pathlib.Path(sys.argv[1]).resolve()
+    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 200
+    root = pathlib.Path(tempfile.mkdtemp(prefix="gpu-presets-", dir=".")).resolve()
+    listed = subprocess.run([str(programs / "nibble"), "recipe", "presets"], capture_output=True, text=True, check=True)
+    presets = [line.split()[0] for line in listed.stdout.splitlines()]
+    words = pathlib.Path(__file__).read_text().split()
+    corpus = root / "corpus.txt"
+    corpus.write_text("\n\n".join(
+        " ".join(words[(7 * i + 3 * j * j) % len(words)] for j in range(400)) for i in range(300)))
+    at_once = max(1, (os.cpu_count() or 1) // 4)
+
+    def run(recipe, device):
+        output = root / f"{recipe}-{device}"
+        spec = root / f"{recipe}-{device}.yaml"
+        spec.write_text(JOB % {"recipe": recipe, "corpus": corpus, "steps": steps, "warmup": steps // 10, "threads": 4,
+                               "device": device, "output": output})
+        done = subprocess.run([str(programs / "nibble-trainer"), "--spec", str(spec), "--quiet"], capture_output=True,
+                              text=True)
+        if done.returncode != 0:
+            return f"exit {done.returncode}: {done.stderr.strip()}", set()
+        events = [json.loads(line) for line in (output / "events.jsonl").read_text().splitlines()]
+        losses = {e["step"]: e["loss"] for e in events if e.get("event") == "step"}
+        return losses, {e["path"] for e in events if e.get("event") == "products"}
+
+    with concurrent.futures.ThreadPoolExecutor(at_once) as cpu, concurrent.futures.ThreadPoolExecutor(1) as card:
+        on_cpu = {recipe: cpu.submit(run, recipe, "cpu") for recipe in presets}
+        on_card = {recipe: card.submit(run, recipe, "cuda") for recipe in presets}
+
+    wrong = []
+    print(f"{'preset':15} {'first':>8} {'cpu':>8} {'card':>8} {'apart':>8} {'most':>8}  products on the card")
+    for recipe in presets:
+        expected, _ = on_cpu[recipe].result()
+        actual, paths = on_card[recipe].result()
+        failures = [one for one in (expected, actual) if isinstance(one, str)]
+        if failures:
+            wrong.append(f"{recipe}: {failures[0]}")
+            continue
+        if sorted(expected) != list(range(steps)) or sorted(actual) != list(range(steps)):
+            wrong.append(f"{recipe}: {len(expected)} and {len(actual)} steps, not {steps}")
+            continue
+        last = [statistics.mean(losses[step] for step in range(steps - 20, steps)) for losses in (expected, actual)]
+        apart = last[1] / last[0] - 1
+        most = max(abs(actual[step] / expected[step] - 1) for step in range(steps))
+        print(f"{recipe:15} {expected[0]:8.4f} {last[0]:8.4f} {last[1]:8.4f} {100 * apart:7.2f}% {100 * most:7.2f}%  "
+              + ", ".join(sorted(paths)))
+        if abs(apart) > BOUND:
+            wrong.append(f"{recipe}: the last losses differ by {100 * apart:.2f} %")
+        if last[1] > 0.8 * actual[0]:
+            wrong.append(f"{recipe}: it did not learn")
+    for what in wrong:
+        print("WRONG:", what)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
