@@ -26,6 +26,7 @@
 #include "model/outline.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/model.h"
+#include "worker/trainer/model/recorded_passes.h"
 #include "worker/trainer/optim/sharded_adamw.h"
 #include "worker/trainer/optim/step_decision.h"
 
@@ -42,6 +43,7 @@ struct Settings {
   std::string device = "cpu";
   int threads = 0;
   bool recompute = false;
+  bool recorded = true;
   bool operations = true;
 };
 
@@ -85,10 +87,13 @@ class Run {
                               .targets = tokens_.data<int32_t>() + tokens};
     const auto begin = std::chrono::steady_clock::now();
     NIBBLE_RETURN_IF_ERROR(model_->BeginStep(context));
-    NIBBLE_RETURN_IF_ERROR(
-        model_->Forward(context, batch, 1.0f / static_cast<float>(tokens), loss_.data<float>()));
-    NIBBLE_RETURN_IF_ERROR(model_->Backward(
-        context, batch, [&](int64_t block) { return optimizer_->BeginReduce(block); }));
+    const auto passes = [&]() -> absl::Status {
+      NIBBLE_RETURN_IF_ERROR(
+          model_->Forward(context, batch, 1.0f / static_cast<float>(tokens), loss_.data<float>()));
+      return model_->Backward(context, batch,
+                              [](int64_t) { return absl::OkStatus(); });  // one rank
+    };
+    NIBBLE_RETURN_IF_ERROR(settings_.recorded ? passes_.Run({}, passes) : passes());
     NIBBLE_RETURN_IF_ERROR(decision_->Clear());
     NIBBLE_RETURN_IF_ERROR(optimizer_->FinishReduce(decision_->mine()));
     NIBBLE_RETURN_IF_ERROR(decision_->Decide(
@@ -104,7 +109,10 @@ class Run {
 
  private:
   Run(const Device& device, const Settings& settings)
-      : backend_(device.backend), settings_(settings), collective_(CreateLocal()) {}
+      : backend_(device.backend),
+        settings_(settings),
+        collective_(CreateLocal()),
+        passes_(device.backend.compute()) {}
 
   Backend& backend_;
   const Settings& settings_;
@@ -115,6 +123,7 @@ class Run {
   std::unique_ptr<StepDecision> decision_;
   Buffer tokens_;  // [2, tokens]: tokens, targets
   Buffer loss_;    // [tokens]
+  RecordedPasses passes_;
   int64_t step_ = 0;
 };
 
@@ -182,10 +191,12 @@ absl::Status Main(const Settings& settings) {
 
   TimedDevice times(device);
   const Device timed = times.device();
+  Settings one_by_one = settings;
+  one_by_one.recorded = false;
   runs.clear();
   for (const std::string& recipe : settings.recipes) {
     NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Run> run,
-                            Run::Create(timed, settings, outline, recipe));
+                            Run::Create(timed, one_by_one, outline, recipe));
     for (int i = 0; i < 3; ++i) {
       times.Clear();  // only the last step is printed
       NIBBLE_RETURN_IF_ERROR(run->Step());
@@ -221,6 +232,8 @@ int main(int argc, char** argv) {
   app.Add("--device", settings.device, "What computes").ShowDefault().OneOf({"cpu", "cuda"});
   app.Add("--threads", settings.threads, "0: every processor").ShowDefault();
   app.AddFlag("--recompute", settings.recompute, "Recompute blocks in the backward pass");
+  app.AddFlag("!--not-recorded", settings.recorded,
+              "Enqueue every operation in every step, although the device could record them");
   app.AddFlag("!--no-operations", settings.operations, "Omit the table of operations");
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   const absl::StatusOr<nibble::ModelSpec> preset = nibble::ModelPreset(settings.model);

@@ -71,9 +71,9 @@ class CudaBackend : public Backend {
       : device_name_(card.name),
         device_(device),
         processors_(card.multiProcessorCount),
-        compute_(compute, error_),
-        transfers_(transfers, error_),
-        memory_(device, compute, memory_bytes, card.totalGlobalMem) {}
+        memory_(device, compute, memory_bytes, card.totalGlobalMem),
+        compute_(compute, error_, memory_.frees()),
+        transfers_(transfers, error_, memory_.frees()) {}
 
   // Makes room for the amax of the lines of both copies.
   absl::Status ReserveLines(const QuantizeRequest& request);
@@ -87,8 +87,8 @@ class CudaBackend : public Backend {
   const int device_;
   const int processors_;
   QueueError error_;
-  CudaQueue compute_, transfers_;
   CudaMemory memory_;
+  CudaQueue compute_, transfers_;
   CudaPinnedMemory pinned_;
   Buffer fault_;    // gpu::DeviceFault, pinned
   Buffer figures_;  // gpu::CopyFigures of the row copy and the column copy

@@ -79,6 +79,7 @@ void CudaMemory::Free(void* data) {
   meter_.Release(data);
   cudaSetDevice(device_);
   cudaFree(data);
+  ++frees_;
 }
 
 }  // namespace nibble

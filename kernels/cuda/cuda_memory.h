@@ -7,6 +7,8 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -28,6 +30,8 @@ class CudaMemory : public Memory {
 
   const MemoryMeter& meter() const { return meter_; }
   MemoryUse use() const override;
+  // How often memory was freed.
+  const std::atomic<uint64_t>& frees() const { return frees_; }
 
   absl::StatusOr<Buffer> Allocate(size_t bytes) override;
   absl::Status CopyIn(void* device, const void* host, size_t bytes) override;
@@ -43,6 +47,7 @@ class CudaMemory : public Memory {
   const cudaStream_t stream_;
   const size_t card_bytes_;
   MemoryMeter meter_;
+  std::atomic<uint64_t> frees_ = 0;
 };
 
 }  // namespace nibble

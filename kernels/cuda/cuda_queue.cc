@@ -80,6 +80,44 @@ absl::Status CudaQueue::WaitFor(const Event& event) {
                   "cudaStreamWaitEvent");
 }
 
+namespace {
+
+struct GraphRecording : Recording {
+  GraphRecording(cudaGraphExec_t graph, uint64_t frees) : graph(graph), frees(frees) {}
+  // A graph that still runs is freed once it has run.
+  ~GraphRecording() override { cudaGraphExecDestroy(graph); }
+
+  const cudaGraphExec_t graph;
+  const uint64_t frees;
+};
+
+}  // namespace
+
+absl::Status CudaQueue::BeginRecording() {
+  // Of this thread only: the transfers' callbacks run on others.
+  return StatusOf(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                  "cudaStreamBeginCapture");
+}
+
+absl::StatusOr<std::unique_ptr<Recording>> CudaQueue::EndRecording() {
+  cudaGraph_t graph = nullptr;
+  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture"));
+  cudaGraphExec_t runnable = nullptr;
+  const absl::Status made =
+      StatusOf(cudaGraphInstantiate(&runnable, graph, 0), "cudaGraphInstantiate");
+  cudaGraphDestroy(graph);
+  NIBBLE_RETURN_IF_ERROR(made);
+  return std::make_unique<GraphRecording>(runnable, frees_.load());
+}
+
+absl::Status CudaQueue::Run(const Recording& recording) {
+  const auto& recorded = static_cast<const GraphRecording&>(recording);
+  if (recorded.frees != frees_.load()) {
+    return absl::FailedPreconditionError("memory was freed since the work was recorded");
+  }
+  return StatusOf(cudaGraphLaunch(recorded.graph, stream_), "cudaGraphLaunch");
+}
+
 absl::Status CudaQueue::Synchronize() {
   NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
   return error_.Get();

@@ -8,7 +8,9 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -46,7 +48,9 @@ class CudaEvent : public Event {
 
 class CudaQueue : public Queue {
  public:
-  CudaQueue(cudaStream_t stream, QueueError& error) : stream_(stream), error_(error) {}
+  // `frees`: how often memory that kernels may use was freed.
+  CudaQueue(cudaStream_t stream, QueueError& error, const std::atomic<uint64_t>& frees)
+      : stream_(stream), error_(error), frees_(frees) {}
 
   absl::Status CopyIn(void* device, const void* pinned, size_t bytes) override;
   absl::Status CopyOut(void* pinned, const void* device, size_t bytes) override;
@@ -54,6 +58,11 @@ class CudaQueue : public Queue {
   absl::Status Host(std::function<absl::Status()> work) override;
   absl::Status Record(Event& event) override;
   absl::Status WaitFor(const Event& event) override;
+  // As a CUDA graph.
+  bool records() const override { return true; }
+  absl::Status BeginRecording() override;
+  absl::StatusOr<std::unique_ptr<Recording>> EndRecording() override;
+  absl::Status Run(const Recording& recording) override;
   // Waits for everything enqueued; the first error of host work, if there is one.
   absl::Status Synchronize();
 
@@ -62,6 +71,7 @@ class CudaQueue : public Queue {
  private:
   const cudaStream_t stream_;
   QueueError& error_;
+  const std::atomic<uint64_t>& frees_;
 };
 
 class CudaPinnedMemory : public Memory {

@@ -37,12 +37,14 @@ absl::Status LateBackend::LateQueue::CopyIn(void* device, const void* pinned, si
     return absl::InvalidArgumentError(absl::StrCat("copy: ", bytes, " bytes not of the device"));
   }
   NIBBLE_RETURN_IF_ERROR(backend_->pinned_.Lend(pinned, bytes, /*written=*/false));
-  return backend_->Enqueue(*this, {.run = [this, device, pinned, bytes] {
-    backend_->pinned_.Open();
-    std::memcpy(device, pinned, bytes);
-    backend_->pinned_.Return(pinned, /*written=*/false);
-    return absl::OkStatus();
-  }});
+  return backend_->Enqueue(*this, {.run =
+                                       [this, device, pinned, bytes] {
+                                         backend_->pinned_.Open();
+                                         std::memcpy(device, pinned, bytes);
+                                         backend_->pinned_.Return(pinned, /*written=*/false);
+                                         return absl::OkStatus();
+                                       },
+                                   .once = true});
 }
 
 absl::Status LateBackend::LateQueue::CopyOut(void* pinned, const void* device, size_t bytes) {
@@ -51,12 +53,14 @@ absl::Status LateBackend::LateQueue::CopyOut(void* pinned, const void* device, s
     return absl::InvalidArgumentError(absl::StrCat("copy: ", bytes, " bytes not of the device"));
   }
   NIBBLE_RETURN_IF_ERROR(backend_->pinned_.Lend(pinned, bytes, /*written=*/true));
-  return backend_->Enqueue(*this, {.run = [this, device, pinned, bytes] {
-    backend_->pinned_.Open();
-    std::memcpy(pinned, device, bytes);
-    backend_->pinned_.Return(pinned, /*written=*/true);
-    return absl::OkStatus();
-  }});
+  return backend_->Enqueue(*this, {.run =
+                                       [this, device, pinned, bytes] {
+                                         backend_->pinned_.Open();
+                                         std::memcpy(pinned, device, bytes);
+                                         backend_->pinned_.Return(pinned, /*written=*/true);
+                                         return absl::OkStatus();
+                                       },
+                                   .once = true});
 }
 
 absl::Status LateBackend::LateQueue::Copy(const DeviceCopy& copy) {
@@ -99,6 +103,29 @@ absl::Status LateBackend::LateQueue::WaitFor(const Event& event) {
                                    .count = mark->recorded});
 }
 
+absl::Status LateBackend::LateQueue::BeginRecording() {
+  if (recording_ != nullptr) return absl::FailedPreconditionError("the queue records already");
+  recording_ = std::make_unique<LateRecording>();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Recording>> LateBackend::LateQueue::EndRecording() {
+  if (recording_ == nullptr) return absl::FailedPreconditionError("the queue does not record");
+  recording_->frees = backend_->memory_->frees();
+  return std::move(recording_);
+}
+
+absl::Status LateBackend::LateQueue::Run(const Recording& recording) {
+  const auto& recorded = static_cast<const LateRecording&>(recording);
+  if (recorded.frees != backend_->memory_->frees()) {
+    return absl::FailedPreconditionError("memory was freed since the work was recorded");
+  }
+  for (const Work& work : recorded.work) {
+    NIBBLE_RETURN_IF_ERROR(backend_->Enqueue(*this, work));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<LateBackend>> LateBackend::Create(const Options& options) {
   std::unique_ptr<LateBackend> backend(new LateBackend());
   NIBBLE_ASSIGN_OR_RETURN(backend->cpu_, CpuBackend::Create({.threads = options.threads}));
@@ -118,6 +145,13 @@ absl::Status LateBackend::Enqueue(LateQueue& queue, Work work) {
     return absl::FailedPreconditionError("the device was called by work of one of its queues");
   }
   NIBBLE_RETURN_IF_ERROR(failed_);
+  if (queue.recording_ != nullptr) {
+    if (!work.on_device || work.once) {
+      return absl::FailedPreconditionError("a recording has only work within the device");
+    }
+    queue.recording_->work.push_back(std::move(work));
+    return absl::OkStatus();
+  }
   queue.work_.push_back(std::move(work));
   if (waiting() <= random_() % kMostWaiting) return absl::OkStatus();
   // Some of it, in some order. What cannot go on waits for work that is not enqueued yet.

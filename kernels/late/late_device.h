@@ -19,6 +19,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -70,8 +71,13 @@ class LateBackend : public Backend, public Passage {
     std::function<absl::Status()> run;
     bool on_device = true;        // may touch the device's memory
     bool on_host = false;         // may touch pinned memory
+    bool once = false;            // borrows pinned memory until it has run
     std::shared_ptr<Mark> after;  // runs once this mark …
     uint64_t count = 0;           // … has been passed this often
+  };
+  struct LateRecording : Recording {
+    std::vector<Work> work;
+    uint64_t frees = 0;
   };
   class LateQueue : public Queue {
    public:
@@ -81,11 +87,16 @@ class LateBackend : public Backend, public Passage {
     absl::Status Host(std::function<absl::Status()> work) override;
     absl::Status Record(Event& event) override;
     absl::Status WaitFor(const Event& event) override;
+    bool records() const override { return true; }
+    absl::Status BeginRecording() override;
+    absl::StatusOr<std::unique_ptr<Recording>> EndRecording() override;
+    absl::Status Run(const Recording& recording) override;
 
    private:
     friend class LateBackend;
     LateBackend* backend_ = nullptr;
     std::deque<Work> work_;
+    std::unique_ptr<LateRecording> recording_;  // while it records
   };
 
   LateBackend() = default;

@@ -69,6 +69,7 @@ void LateMemory::Free(void* data) {
   used_ -= found->second;
   madvise(data, found->second, MADV_DONTNEED);
   buffers_.erase(found);
+  ++frees_;
 }
 
 bool LateMemory::Contains(const void* data, size_t bytes) const {

@@ -37,6 +37,8 @@ class LateMemory : public Memory {
   // Whether the range is part of one buffer.
   bool Contains(const void* data, size_t bytes) const;
   size_t used() const { return used_; }
+  // How often memory was freed.
+  uint64_t frees() const { return frees_; }
 
   // While open, the host may touch the memory.
   void Open() { Protect(true); }
@@ -53,6 +55,7 @@ class LateMemory : public Memory {
   const std::function<absl::Status()> drain_;
   std::map<size_t, size_t> buffers_;  // bytes, whole pages, by offset
   size_t used_ = 0;
+  uint64_t frees_ = 0;
   size_t top_ = 0;  // no buffer was ever beyond it
   bool open_ = false;
 };

@@ -8,8 +8,10 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace nibble {
 
@@ -34,6 +36,13 @@ struct DeviceCopy {
   size_t from_bytes() const { return lines == 0 ? 0 : (lines - 1) * from_pitch + line_bytes; }
 };
 
+// Work of a queue that was recorded once and runs again and again, without the host's work for each
+// operation. Made by Queue::EndRecording(), whose queue outlives it.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+};
+
 class Queue {
  public:
   virtual ~Queue() = default;
@@ -52,6 +61,23 @@ class Queue {
   // What is enqueued from now on runs after the place that `event` marks now, in any queue of the
   // backend. An event that was never recorded marks the beginning.
   virtual absl::Status WaitFor(const Event& event) = 0;
+
+  // Whether the queue can record; otherwise Unimplemented.
+  virtual bool records() const { return false; }
+  // From now on the backend's operations and copies within the device are recorded in place of
+  // being enqueued, with their arguments; nothing else may be called until EndRecording(), which
+  // must follow, after an error too. What operations allocate must be there: they have run before,
+  // with the same shapes.
+  virtual absl::Status BeginRecording() { return NoRecording(); }
+  virtual absl::StatusOr<std::unique_ptr<Recording>> EndRecording() { return NoRecording(); }
+  // Enqueues all that was recorded. FailedPrecondition, with nothing enqueued, if memory has been
+  // freed since, which it may use.
+  virtual absl::Status Run(const Recording&) { return NoRecording(); }
+
+ private:
+  static absl::Status NoRecording() {
+    return absl::UnimplementedError("the queue does not record");
+  }
 };
 
 }  // namespace nibble

@@ -10,7 +10,7 @@ namespace nibble {
 
 absl::StatusOr<std::unique_ptr<BatchFeed>> BatchFeed::Create(Backend& backend, int64_t tokens) {
   std::unique_ptr<BatchFeed> feed(new BatchFeed(backend, tokens));
-  const size_t bytes = static_cast<size_t>(3 * tokens) * sizeof(int32_t);
+  const size_t bytes = sizeof(uint64_t) + static_cast<size_t>(3 * tokens) * sizeof(int32_t);
   for (Slot& slot : feed->slots_) {
     NIBBLE_ASSIGN_OR_RETURN(slot.device, backend.memory().Allocate(bytes));
     NIBBLE_ASSIGN_OR_RETURN(slot.pinned, backend.pinned().Allocate(bytes));
@@ -20,21 +20,28 @@ absl::StatusOr<std::unique_ptr<BatchFeed>> BatchFeed::Create(Backend& backend, i
   return feed;
 }
 
-absl::StatusOr<FedBatch> BatchFeed::Load(const Batch& batch) {
+absl::StatusOr<FedBatch> BatchFeed::Load(int64_t step, const Batch& batch) {
   last_ = 1 - last_;
   Slot& slot = slots_[last_];
   NIBBLE_RETURN_IF_ERROR(backend_.Wait(*slot.copied));
-  auto* pinned = slot.pinned.data<int32_t>();
+  *slot.pinned.data<uint64_t>() = static_cast<uint64_t>(step);
+  auto* pinned = reinterpret_cast<int32_t*>(slot.pinned.data<uint64_t>() + 1);
   std::copy(batch.tokens.begin(), batch.tokens.end(), pinned);
   std::copy(batch.targets.begin(), batch.targets.end(), pinned + tokens_);
   std::copy(batch.doc_begin.begin(), batch.doc_begin.end(), pinned + 2 * tokens_);
   Queue& transfers = backend_.transfers();
   NIBBLE_RETURN_IF_ERROR(transfers.WaitFor(*slot.used));
-  NIBBLE_RETURN_IF_ERROR(transfers.CopyIn(slot.device.data(), pinned, slot.device.bytes()));
+  NIBBLE_RETURN_IF_ERROR(
+      transfers.CopyIn(slot.device.data(), slot.pinned.data(), slot.device.bytes()));
   NIBBLE_RETURN_IF_ERROR(transfers.Record(*slot.copied));
   NIBBLE_RETURN_IF_ERROR(backend_.compute().WaitFor(*slot.copied));
-  const auto* device = slot.device.data<int32_t>();
-  return FedBatch{device, device + tokens_, device + 2 * tokens_};
+  const auto* first = slot.device.data<uint64_t>();
+  const auto* tokens = reinterpret_cast<const int32_t*>(first + 1);
+  return FedBatch{.tokens = tokens,
+                  .targets = tokens + tokens_,
+                  .doc_begin = tokens + 2 * tokens_,
+                  .step = first,
+                  .slot = last_};
 }
 
 absl::Status BatchFeed::Done() { return backend_.compute().Record(*slots_[last_].used); }

@@ -21,6 +21,8 @@ struct FedBatch {
   const int32_t* tokens = nullptr;
   const int32_t* targets = nullptr;
   const int32_t* doc_begin = nullptr;
+  const uint64_t* step = nullptr;  // one number
+  size_t slot = 0;                 // 0 or 1; batches of a slot are at the same addresses
 };
 
 class BatchFeed {
@@ -30,13 +32,13 @@ class BatchFeed {
 
   // Enqueues the copy; what is computed after the call has the batch. Waits for the copy of the
   // batch before the last.
-  absl::StatusOr<FedBatch> Load(const Batch& batch);
+  absl::StatusOr<FedBatch> Load(int64_t step, const Batch& batch);
   // After the computation that uses the last batch was enqueued.
   absl::Status Done();
 
  private:
   struct Slot {
-    Buffer device, pinned;  // [3, tokens] int32
+    Buffer device, pinned;  // the step, uint64; [3, tokens] int32
     std::unique_ptr<Event> copied, used;
   };
 

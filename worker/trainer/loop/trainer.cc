@@ -41,6 +41,7 @@ Trainer::Trainer(const JobSpec& spec, const Options& options)
       tokens_(MicroBatch(spec) * spec.data.sequence),
       timeline_(MakeTimeline(spec)),
       early_stop_(spec.early_stop.patience, spec.early_stop.min_delta),
+      passes_(options.device.backend.compute()),
       times_(options.device.backend) {
   if (spec.guards.spike != SpikePolicy::kOff) {
     guard_.emplace(
@@ -139,6 +140,7 @@ absl::Status Trainer::SetRecipe(int64_t step) {
   const Revision& revision = timeline_.At(step);
   if (revision.number == revision_) return absl::OkStatus();
   revision_ = 0;
+  passes_.Clear();
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe recipe,
                           Resolve(revision.recipe, outline(), tokens_));
   if (model_ == nullptr) {
@@ -218,19 +220,20 @@ std::string Trainer::WhatFits(const ResolvedRecipe& recipe) const {
   return absl::StrCat("it fits with ", absl::StrJoin(found, ", or with "));
 }
 
-absl::StatusOr<FedBatch> Trainer::LoadBatch(const Batch& batch) {
+absl::StatusOr<FedBatch> Trainer::LoadBatch(int64_t step, const Batch& batch) {
   if (batch.sequences != MicroBatch(spec_) || batch.length != spec_.data.sequence) {
     return absl::InvalidArgumentError(absl::StrCat("micro-batch of [", batch.sequences, ", ",
                                                    batch.length, "], not [", MicroBatch(spec_),
                                                    ", ", spec_.data.sequence, "]"));
   }
-  return feed_->Load(batch);
+  return feed_->Load(step, batch);
 }
 
 StepContext Trainer::ContextFor(int64_t step, int64_t micro, const FedBatch& batch) const {
   const int64_t before = options_.collective.rank() * micro_batches_ + micro;
   return {.seed = spec_.training.seed,
           .step = step,
+          .step_on_device = batch.step,
           .layout = {.sequences = MicroBatch(spec_),
                      .length = spec_.data.sequence,
                      .doc_begin = batch.doc_begin},
@@ -254,7 +257,7 @@ absl::Status Trainer::FindBadOperands(StepReport& report) {
 absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled) {
   for (int64_t micro = 0; micro < micro_batches_; ++micro) {
     NIBBLE_ASSIGN_OR_RETURN(const Batch batch, batches(step, micro));
-    NIBBLE_ASSIGN_OR_RETURN(const FedBatch fed, LoadBatch(batch));
+    NIBBLE_ASSIGN_OR_RETURN(const FedBatch fed, LoadBatch(step, batch));
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kData));
 
     StepContext context = ContextFor(step, micro, fed);
@@ -266,16 +269,27 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
     const ModelBatch view = {.tokens = fed.tokens, .targets = fed.targets};
     // Every token of the step has the same weight, in any rank and micro-batch.
     const auto scale = static_cast<float>(1.0 / static_cast<double>(TokensPerStep(spec_)));
-    NIBBLE_RETURN_IF_ERROR(model_->Forward(context, view, scale, loss_.data<float>()));
-    NIBBLE_RETURN_IF_ERROR(options_.device.ops.step().Run(AddLosses{.x = loss_.data<float>(),
-                                                                    .targets = fed.targets,
-                                                                    .n = tokens_,
-                                                                    .numbers = decision_->mine()}));
+    const auto forward = [&]() -> absl::Status {
+      NIBBLE_RETURN_IF_ERROR(model_->Forward(context, view, scale, loss_.data<float>()));
+      return options_.device.ops.step().Run(AddLosses{.x = loss_.data<float>(),
+                                                      .targets = fed.targets,
+                                                      .n = tokens_,
+                                                      .numbers = decision_->mine()});
+    };
+    const bool exchanges = micro + 1 == micro_batches_ && options_.collective.world() > 1;
+    const auto backward = [&]() -> absl::Status {
+      NIBBLE_RETURN_IF_ERROR(model_->Backward(context, view, [&](int64_t block) {
+        return exchanges ? optimizer_->BeginReduce(block) : absl::OkStatus();
+      }));
+      return model_->CountNonFinite(decision_->mine());
+    };
+    const auto run = [&](RecordedPasses::Kind kind, bool as_always,
+                         absl::FunctionRef<absl::Status()> pass) {
+      return as_always ? passes_.Run({kind, micro, fed.slot}, pass) : pass();
+    };
+    NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kForward, !sampled, forward));
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kForward));
-    NIBBLE_RETURN_IF_ERROR(model_->Backward(context, view, [&](int64_t block) {
-      return micro + 1 == micro_batches_ ? optimizer_->BeginReduce(block) : absl::OkStatus();
-    }));
-    NIBBLE_RETURN_IF_ERROR(model_->CountNonFinite(decision_->mine()));
+    NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kBackward, !sampled && !exchanges, backward));
     NIBBLE_RETURN_IF_ERROR(feed_->Done());
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kBackward));
   }
@@ -385,7 +399,7 @@ absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t cou
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t micro = 0; micro < micro_batches_; ++micro) {
       NIBBLE_ASSIGN_OR_RETURN(const Batch batch, batches(i, micro));
-      NIBBLE_ASSIGN_OR_RETURN(const FedBatch fed, LoadBatch(batch));
+      NIBBLE_ASSIGN_OR_RETURN(const FedBatch fed, LoadBatch(i, batch));
       const StepContext context = ContextFor(i, micro, fed);
       if (i == 0 && micro == 0) NIBBLE_RETURN_IF_ERROR(model_->BeginStep(context));
       const ModelBatch view = {.tokens = fed.tokens, .targets = fed.targets};

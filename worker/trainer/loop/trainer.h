@@ -29,6 +29,7 @@
 #include "worker/trainer/loop/batch_feed.h"
 #include "worker/trainer/loop/step_times.h"
 #include "worker/trainer/model/model.h"
+#include "worker/trainer/model/recorded_passes.h"
 #include "worker/trainer/optim/loss_guards.h"
 #include "worker/trainer/optim/sharded_adamw.h"
 #include "worker/trainer/optim/step_decision.h"
@@ -142,7 +143,7 @@ class Trainer {
   Model::Options ModelOptions() const;
   // For a model that does not fit: names the nearest settings with which it would.
   std::string WhatFits(const ResolvedRecipe& recipe) const;
-  absl::StatusOr<FedBatch> LoadBatch(const Batch& batch);
+  absl::StatusOr<FedBatch> LoadBatch(int64_t step, const Batch& batch);
   StepContext ContextFor(int64_t step, int64_t micro, const FedBatch& batch) const;
   absl::Status RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled);
   absl::Status FindBadOperands(StepReport& report);
@@ -168,6 +169,7 @@ class Trainer {
   Buffer loss_;                      // [tokens]
   std::unique_ptr<BatchFeed> feed_;
   std::unique_ptr<StepDecision> decision_;
+  RecordedPasses passes_;
   StepTimes times_;
   const Event* update_after_ = nullptr;
   Buffer figures_;  // of a sampled step, pinned

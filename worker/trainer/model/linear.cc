@@ -131,6 +131,7 @@ CopyRequest Linear::Request(Copy& copy, const StepContext& context) const {
           .random = {.seed = context.seed,
                      .stream = stream,
                      .step = static_cast<uint32_t>(context.step)},
+          .step = context.step_on_device,
           .statistics = context.statistics};
 }
 

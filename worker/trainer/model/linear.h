@@ -31,6 +31,9 @@ namespace nibble {
 struct StepContext {
   uint64_t seed = 0;
   int64_t step = 0;
+  // The same in the device's memory, from which random bits then take it, so that recorded passes
+  // draw other bits each time; or null.
+  const uint64_t* step_on_device = nullptr;
   SequenceLayout layout;
   // The position of the micro-batch's rows in the whole step over all ranks. Random bits are drawn
   // by this position, so that they do not depend on how the batch is divided.
