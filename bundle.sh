@@ -134,7 +134,7 @@ chmod 755 "$out"/*.sh
 mkdir -p "$out/tests" "$out/gpu" "$out/peers"
 cp tests/gpu/*.py "$out/tests/"
 cp bench/gpu/beside_torch.py "$out/gpu/"
-cp bench/peers/torch_transformer.py "$out/peers/"
+cp bench/peers/torch_transformer.py bench/peers/mamba_kernels.py "$out/peers/"
 du -sh "$out" | awk '{ print "bundle: " $1 " in " $2 }'
 if [ $packed = 1 ]; then
   # The programs share most of their code: a dictionary that holds all of them keeps it once.

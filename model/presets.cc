@@ -76,6 +76,19 @@ ModelSpec NemotronH8b() {
   return spec;
 }
 
+// Half of the 8B's layers and of its sizes.
+ModelSpec Hybrid1b() {
+  ModelSpec spec = NemotronH("hybrid-1b", "M-M-M-M*-M-M-M-M-M*-M-M-M-");
+  spec.vocab = kMeasuredVocab;
+  spec.d_model = 2048;
+  spec.d_ff = 8192;
+  spec.heads = 16;
+  spec.kv_heads = 4;
+  spec.mamba_heads = 64;
+  spec.mamba_head_dim = 64;
+  return spec;
+}
+
 // Attention and MLP layers with RoPE, RMSNorm and a key head per query head.
 ModelSpec Llama(std::string name, int layers, int64_t vocab, int64_t d_model, int64_t d_ff,
                 int64_t heads) {
@@ -135,6 +148,7 @@ std::vector<ModelSpec> MakePresets() {
   return {
       NemotronH12b(),
       NemotronH8b(),
+      Hybrid1b(),
       Transformer("transformer-1.2b", 20, kMeasuredVocab, 2048, 6144, 16),
       Gpt2("gpt2-125m", 12, kGpt2Vocab, 1024, 768, 12),
       Gpt2("gpt2-335m", 24, kGpt2Vocab, 1024, 1024, 16),

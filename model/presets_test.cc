@@ -16,7 +16,7 @@ Outline PresetOutline(const std::string& name) {
 int64_t ParametersOf(const char* name) { return PresetOutline(name).parameters(); }
 
 TEST(PresetsTest, EveryPresetIsValidAndHasItsName) {
-  ASSERT_EQ(ModelPresetNames().size(), 14);
+  ASSERT_EQ(ModelPresetNames().size(), 15);
   for (const std::string& name : ModelPresetNames()) {
     const absl::StatusOr<ModelSpec> spec = ModelPreset(name);
     ASSERT_TRUE(spec.ok()) << name;
@@ -74,6 +74,16 @@ TEST(PresetsTest, TransformerParametersMatchHandCount) {
   EXPECT_EQ(ParametersOf("transformer-1.2b"),
             int64_t{20} * ((16 + 8 + 8 + 16) * 128 * 2048 + 2 * 2048 * 6144 + 2 * 2048) + 2048 +
                 2 * 65536 * 2048);
+}
+
+TEST(PresetsTest, HybridOfABillionMatchesHandCount) {
+  // Mamba-2: projections, convolution, heads, gated norm, norm. MLP and attention: linears, norm.
+  const int64_t mamba = 2048 * (2 * 4096 + 2 * 8 * 128 + 64) + 4096 * 2048 +
+                        5 * (4096 + 2 * 8 * 128) + 3 * 64 + 4096 + 2048;
+  const int64_t mlp = 2 * 2048 * 8192 + 2048;
+  const int64_t attention = 2048 * (16 + 2 * 4 + 16) * 128 + 2048;
+  EXPECT_EQ(ParametersOf("hybrid-1b"),
+            12 * mamba + 12 * mlp + 2 * attention + 2048 + 2 * int64_t{65536} * 2048);
 }
 
 TEST(PresetsTest, SmallModelsHaveSimilarSizesAndTinyOnesAreTiny) {

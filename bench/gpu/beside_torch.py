@@ -4,7 +4,7 @@
     bench/gpu/beside_torch.py BIN [--rounds 2] [--models 1.2B 124M] [--torch-nvfp4]
 
 BIN: the directory of step_bench. PyTorch runs bench/peers/torch_transformer.py, compiled, with cuDNN's attention, in
-this interpreter. Prints tokens per second (median over the steps of a process, then over the rounds), the lowest and
+this interpreter. The model `hybrid` needs mamba_ssm there, whose Triton kernels the peer runs for Mamba-2. Prints tokens per second (median over the steps of a process, then over the rounds), the lowest and
 highest of the rounds, and the ratio to PyTorch in BF16.
 """
 
@@ -18,20 +18,28 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# Arguments of both programs.
-MODELS = {
-    "1.2B": ("--layers 20 --d-model 2048 --d-ff 6144 --heads 16 --kv-heads 8 --head-dim 128 --vocab 65536 "
-             "--batch 4 --sequence 4096"),
-    "124M": ("--layers 12 --d-model 768 --d-ff 3072 --heads 12 --kv-heads 12 --head-dim 64 --vocab 50304 "
-             "--batch 64 --sequence 1024"),
+BATCH = {"1.2B": "--batch 4 --sequence 4096", "124M": "--batch 64 --sequence 1024", "hybrid": "--batch 2 --sequence 8192"}
+SIZES = {
+    "1.2B": "--layers 20 --d-model 2048 --d-ff 6144 --heads 16 --kv-heads 8 --head-dim 128 --vocab 65536",
+    "124M": "--layers 12 --d-model 768 --d-ff 3072 --heads 12 --kv-heads 12 --head-dim 64 --vocab 50304",
+    # The preset hybrid-1b.
+    "hybrid": ("--pattern M-M-M-M*-M-M-M-M-M*-M-M-M- --d-model 2048 --d-ff 8192 --heads 16 --kv-heads 4 --head-dim 128 "
+               "--vocab 65536 --mamba-heads 64 --mamba-head-dim 64 --mamba-groups 8 --mamba-state 128 --chunk 128 "
+               "--no-rope"),
 }
+
+
+def our_sizes(model):
+    return ["--model", "hybrid-1b"] if model == "hybrid" else SIZES[model].split()
+
+
 # One process each: several recipes have weights and activations of their own.
 RECIPES = (("bf16", "nvfp4"), ("fp8-block",), ("mxfp8",))
 
 
 def ours(programs, model, recipes):
     command = [str(programs / "step_bench"), "--device", "cuda", "--steps", "12", "--no-operations", "--recipe",
-               *recipes, *MODELS[model].split()]
+               *recipes, *our_sizes(model), *BATCH[model].split()]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         print(f"{' '.join(command)}: {done.stderr.strip()}")
@@ -42,7 +50,7 @@ def ours(programs, model, recipes):
 
 def torchs(model, precision, limit):
     command = [sys.executable, str(HERE.parent / "peers" / "torch_transformer.py"), "--device", "cuda", "--mode",
-               "compile", "--steps", "12", "--precision", precision, *MODELS[model].split()]
+               "compile", "--steps", "12", "--precision", precision, *SIZES[model].split(), *BATCH[model].split()]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
     except subprocess.TimeoutExpired:
@@ -59,7 +67,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("programs", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--models", nargs="+", default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=list(SIZES), default=["1.2B", "124M"])
     parser.add_argument("--torch-nvfp4", action="store_true", help="also PyTorch with fake-quantised operands")
     parser.add_argument("--limit", type=int, default=240, help="seconds for a run of PyTorch, compilation included")
     arguments = parser.parse_args()

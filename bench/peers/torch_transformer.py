@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""A peer: the same transformer in PyTorch on the CPU or a CUDA card, BF16 autocast, FP32 masters, AdamW.
+"""A peer: the same transformer or hybrid in PyTorch on the CPU or a CUDA card, BF16 autocast, FP32 masters, AdamW.
 
 Prints one JSON line: tokens per second (median and spread over steps), step milliseconds and peak
 memory. `--precision nvfp4` fake-quantises the operands of every product of a block as the NVFP4 recipe
 does: values on the 4-bit grid in BF16. Needs PyTorch, which Nibble itself does not.
+
+A `--pattern` with M has Mamba-2 layers from mamba_ssm's Triton kernels, on a card: the call that joins convolution, scan,
+gated norm and output projection if causal_conv1d is installed; otherwise the convolution is compiled with the rest.
 """
 
 import argparse
@@ -19,6 +22,7 @@ import torch.nn.functional as F
 
 
 FP4_MAX, E4M3_MAX = 6.0, 448.0
+mamba = None  # MambaKernels, if the pattern has such layers
 
 
 def on_fp4_grid(x, stochastic):
@@ -86,7 +90,7 @@ class Linear(nn.Linear):
 class Attention(nn.Module):
     def __init__(self, a):
         super().__init__()
-        self.heads, self.kv, self.dim = a.heads, a.kv_heads, a.head_dim
+        self.heads, self.kv, self.dim, self.rope = a.heads, a.kv_heads, a.head_dim, a.rope
         self.qkv = Linear(a.d_model, (a.heads + 2 * a.kv_heads) * a.head_dim)
         self.out = Linear(a.heads * a.head_dim, a.d_model)
 
@@ -103,7 +107,8 @@ class Attention(nn.Module):
             turned = torch.cat((-y[..., half:], y[..., :half]), dim=-1)
             return y * cos + turned * sin
 
-        q, k = rotate(q), rotate(k)
+        if self.rope:
+            q, k = rotate(q), rotate(k)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=self.kv != self.heads)
         return self.out(y.transpose(1, 2).reshape(b, t, self.heads * self.dim))
 
@@ -118,24 +123,79 @@ class Mlp(nn.Module):
         return self.down(F.relu(self.up(x)).square())
 
 
-class Block(nn.Module):
+class Mamba2(nn.Module):
+    """Projections, depthwise causal convolution, scan and gated norm by groups."""
+
     def __init__(self, a):
         super().__init__()
-        self.norm1 = nn.RMSNorm(a.d_model, eps=1e-5)
-        self.attention = Attention(a)
-        self.norm2 = nn.RMSNorm(a.d_model, eps=1e-5)
-        self.mlp = Mlp(a)
+        self.heads, self.dim, self.groups, self.state = a.mamba_heads, a.mamba_head_dim, a.mamba_groups, a.mamba_state
+        self.inner = self.heads * self.dim
+        self.conv_dim = self.inner + 2 * self.groups * self.state
+        self.chunk = a.chunk
+        self.input = Linear(a.d_model, self.inner + self.conv_dim + self.heads)
+        self.conv_weight = nn.Parameter(torch.randn(self.conv_dim, 4) / 2)
+        self.conv_bias = nn.Parameter(torch.zeros(self.conv_dim))
+        self.dt_bias = nn.Parameter(torch.full((self.heads,), -4.0))
+        self.a_log = nn.Parameter(torch.linspace(1, 16, self.heads).log())
+        self.d = nn.Parameter(torch.ones(self.heads))
+        self.norm_weight = nn.Parameter(torch.ones(self.inner))
+        self.out = Linear(self.inner, a.d_model)
+
+    def forward(self, x):
+        projected = self.input(x)
+        if mamba.joined:
+            return mamba.whole(projected, self)
+        z, xbc, dt = projected.split([self.inner, self.conv_dim, self.heads], dim=-1)
+        tokens = xbc.shape[1]
+        padded = F.pad(xbc.float(), (0, 0, 3, 0))
+        xbc = sum(padded[:, i:i + tokens] * self.conv_weight[:, i] for i in range(4)) + self.conv_bias
+        return self.out(mamba.scan(F.silu(xbc).to(x.dtype), dt, z, self))
+
+
+class MambaKernels:
+    """mamba_ssm's calls, which torch.compile leaves as they are."""
+
+    def __init__(self):
+        from mamba_ssm.ops.triton import ssd_combined
+        from mamba_ssm.ops.triton.layernorm_gated import rmsnorm_fn
+
+        self.ssd, self.norm = ssd_combined, rmsnorm_fn
+        self.joined = ssd_combined.causal_conv1d_fwd_function is not None
+
+    @torch.compiler.disable
+    def whole(self, projected, m):
+        return self.ssd.mamba_split_conv1d_scan_combined(
+            projected, m.conv_weight, m.conv_bias, m.dt_bias, -torch.exp(m.a_log), m.d, chunk_size=m.chunk,
+            activation="silu", rmsnorm_weight=m.norm_weight, rmsnorm_eps=1e-5, outproj_weight=m.out.weight,
+            headdim=m.dim, ngroups=m.groups, norm_before_gate=False)
+
+    @torch.compiler.disable
+    def scan(self, xbc, dt, z, m):
+        b, t, _ = xbc.shape
+        x, left, right = xbc.split([m.inner, m.groups * m.state, m.groups * m.state], dim=-1)
+        y = self.ssd.mamba_chunk_scan_combined(
+            x.reshape(b, t, m.heads, m.dim), dt, -torch.exp(m.a_log), left.reshape(b, t, m.groups, m.state),
+            right.reshape(b, t, m.groups, m.state), chunk_size=m.chunk, D=m.d, dt_bias=m.dt_bias, dt_softplus=True)
+        return self.norm(y.reshape(b, t, m.inner), m.norm_weight, None, z=z, eps=1e-5,
+                         group_size=m.inner // m.groups, norm_before_gate=False)
+
+
+class Block(nn.Module):
+    def __init__(self, a, kind):
+        super().__init__()
+        self.norm = nn.RMSNorm(a.d_model, eps=1e-5)
+        self.mixer = {"*": Attention, "-": Mlp, "M": Mamba2}[kind](a)
 
     def forward(self, x, cos, sin):
-        x = x + self.attention(self.norm1(x), cos, sin)
-        return x + self.mlp(self.norm2(x))
+        normed = self.norm(x)
+        return x + (self.mixer(normed, cos, sin) if isinstance(self.mixer, Attention) else self.mixer(normed))
 
 
 class Transformer(nn.Module):
     def __init__(self, a):
         super().__init__()
         self.embedding = nn.Embedding(a.vocab, a.d_model)
-        self.blocks = nn.ModuleList(Block(a) for _ in range(a.layers))
+        self.blocks = nn.ModuleList(Block(a, kind) for kind in a.pattern)
         self.norm = nn.RMSNorm(a.d_model, eps=1e-5)
         self.head = nn.Linear(a.d_model, a.vocab, bias=False)
         angles = torch.outer(
@@ -156,14 +216,21 @@ def main():
     p = argparse.ArgumentParser()
     for name, default in (("layers", 8), ("d-model", 512), ("d-ff", 2048), ("heads", 8),
                           ("kv-heads", 8), ("head-dim", 64), ("vocab", 8192), ("sequence", 512),
-                          ("batch", 8), ("steps", 12), ("threads", 0)):
+                          ("batch", 8), ("steps", 12), ("threads", 0), ("mamba-heads", 32),
+                          ("mamba-head-dim", 64), ("mamba-groups", 1), ("mamba-state", 128), ("chunk", 256)):
         p.add_argument("--" + name, type=int, default=default)
+    p.add_argument("--pattern", help="a mixer per block: M Mamba-2, * attention, - MLP; otherwise *- for each layer")
+    p.add_argument("--no-rope", dest="rope", action="store_false")
     p.add_argument("--mode", choices=("eager", "compile"), default="eager")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--precision", choices=("bf16", "nvfp4"), default="bf16")
     a = p.parse_args()
+    a.pattern = a.pattern or "*-" * a.layers
     if a.threads:
         torch.set_num_threads(a.threads)
+    if "M" in a.pattern:
+        global mamba
+        mamba = MambaKernels()
     torch.manual_seed(1)
     Linear.nvfp4 = a.precision == "nvfp4"
     cuda = a.device == "cuda"
@@ -193,7 +260,8 @@ def main():
             seconds.append(time.perf_counter() - begin)
     n = a.batch * a.sequence
     print(json.dumps({
-        "peer": f"torch {torch.__version__} {a.mode} {a.precision}",
+        "peer": f"torch {torch.__version__} {a.mode} {a.precision}"
+        + (f" mamba_ssm{' causal_conv1d' if mamba.joined else ''}" if mamba else ""),
         "device": torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} threads",
         "parameters": parameters,
         "tokens_per_s": n / statistics.median(seconds),

@@ -5,8 +5,8 @@
 //   dB_j = Σ over lanes of Σ_{i≥j} K_ji C_i + leave_j Δ_j Gᵀ x_j,  K_ji = M_ij Δ_j (x_j·dy_i)
 //
 // A thread block processes one chunk of a group, lane by lane; a warp has 16 tokens j. For all
-// lanes it keeps K, summed over them, and dB in registers, and C_i·B_j in FP32 in shared memory, in
-// the order in which its lanes read it.
+// lanes it keeps B_j and dB in registers, and C_i·B_j and K, summed over the lanes, in FP32 in shared
+// memory: with them, registers would not suffice.
 //
 // Thread-safety: as device code.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_SCAN_BACKWARD_INPUTS_CUH_
@@ -30,14 +30,14 @@ struct InputLayout {
   static constexpr uint32_t kDy = kX + kScanChunk * kPitch<kP>;
   static constexpr uint32_t kG = kDy + kScanChunk * kPitch<kP>;
   static constexpr uint32_t kStage = kG + kP * kPitch<kN>;
-  static constexpr uint32_t kB = 2 * kStage;
-  static constexpr uint32_t kScores = kB + kScanChunk * kPitch<kN>;
-  static constexpr uint32_t kBlockScores = 256 * sizeof(float);
-  static constexpr uint32_t kDecays = kScores + kBlocks * (kBlocks + 1) / 2 * kBlockScores;
+  // B at the beginning, then K.
+  static constexpr uint32_t kPairs = 2 * kStage;
+  static constexpr uint32_t kScores = kPairs + kAllPairBytes;
+  static constexpr uint32_t kDecays = kScores + kAllPairBytes;
   static constexpr uint32_t kSums = kDecays + 2 * sizeof(HeadDecays);
   static constexpr uint32_t kFirst = kSums + 2 * sizeof(InputSums);
   static constexpr uint32_t kBytes = kFirst + kScanChunk * sizeof(int);
-  static_assert(kScanChunk * kPitch<kN> <= kStage);
+  static_assert(kScanChunk * kPitch<kN> <= kStage && kScanChunk * kPitch<kN> <= kAllPairBytes);
 };
 
 // One lane's W_ij of a block and what it gives to the sums; i: columns, j: rows of the warp.
@@ -171,19 +171,20 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
                                        info.tokens, args.state, thread);
   };
   const auto load_lane = [&](int lane) {
+    const int at = Opaque(thread);
     const LaneColumns columns = ColumnsOf(args, lane);
     const uint32_t to = shared + (lane - lane_begin) % 2 * Layout::kStage;
     LoadTile<kScanChunk, kP, kThreads>(to + Layout::kX, xbc + columns.col, args.xbc_stride, 0,
-                                       info.tokens, columns.cols, thread);
+                                       info.tokens, columns.cols, at);
     LoadTile<kScanChunk, kP, kThreads>(to + Layout::kDy, dy + columns.col, args.dy_stride, 0,
-                                       info.tokens, columns.cols, thread);
+                                       info.tokens, columns.cols, at);
     if (info.followed) {
       LoadTile<kP, kN, kThreads>(to + Layout::kG,
                                  Bf16(args.gradients) + StateOffset(args, chunk.index, lane), kN, 0,
-                                 kP, kN, thread);
+                                 kP, kN, at);
     }
   };
-  LoadTile<kScanChunk, kN, kThreads>(shared + Layout::kB, xbc + BColumn(args, group),
+  LoadTile<kScanChunk, kN, kThreads>(shared + Layout::kPairs, xbc + BColumn(args, group),
                                      args.xbc_stride, 0, info.tokens, args.state, thread);
   load_c(shared + Layout::kStage);
   CommitCopies();
@@ -199,35 +200,20 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
   __syncthreads();
 
   // C_i·B_j of the warp's rows j: blocks i from its own on.
-  float4* scores = reinterpret_cast<float4*>(memory + Layout::kScores +
-                                             (block * kBlocks - block * (block - 1) / 2) *
-                                                 Layout::kBlockScores) +
-                   thread % 32;
-  {
-    uint32_t b[kN / 16][4];
-    LoadRows<kN>(b, shared + Layout::kB, block);
-    for (int k = 0; k < kBlocks - block; ++k) {
-      float sum[2][4] = {};
-      MultiplyRows<kN>(sum, b, shared + Layout::kStage, block + k);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        scores[k * 64 + half * 32] =
-            make_float4(sum[half][0], sum[half][1], sum[half][2], sum[half][3]);
-      }
-    }
+  const int pairs_before = block * kBlocks - block * (block - 1) / 2;
+  const PairTable scores(memory + Layout::kScores, pairs_before);
+  const PairTable pairs(memory + Layout::kPairs, pairs_before);
+  uint32_t b[kN / 16][4];
+  LoadRows<kN>(b, shared + Layout::kPairs, block);
+  __syncthreads();
+  for (int k = 0; k < kBlocks - block; ++k) {
+    float sum[2][4] = {};
+    MultiplyRows<kN>(sum, b, shared + Layout::kStage, block + k);
+    scores.Store(k, {sum[0][0], sum[0][1], sum[0][2], sum[0][3], sum[1][0], sum[1][1], sum[1][2],
+                     sum[1][3]});
+    pairs.Store(k, {});
   }
-  const auto load_scores = [&](int k, float(&to)[8]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float4 from = scores[k * 64 + half * 32];
-      to[half * 4] = from.x;
-      to[half * 4 + 1] = from.y;
-      to[half * 4 + 2] = from.z;
-      to[half * 4 + 3] = from.w;
-    }
-  };
 
-  float pairs[kBlocks][8] = {};
   float db[kN / 8][4] = {};
   const bool leaves = info.followed && (block + 1) * kBlock > info.last_doc;
   for (int lane = lane_begin; lane < lane_end; ++lane) {
@@ -267,10 +253,7 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
     if (leaves) {
 #pragma unroll
       for (int n = 0; n < kN / 16; ++n) {
-        uint32_t b[4];
-        LoadMatrices(b, shared + Layout::kB +
-                            block * (kBlock * kPitch<kN>)+LaneOffsetA(kPitch<kN>) + n * 32);
-        MultiplyTransposedState<kP, kN>(du, b, g_tile, n);
+        MultiplyTransposedState<kP, kN>(du, b[n], g_tile, n);
       }
       const float after = head.OverBlocks(block + 1, kBlocks);
 #pragma unroll
@@ -294,7 +277,7 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
     // From later blocks of the chunk.
     PairSums pair_sums = {};
     float over = 1;
-#pragma unroll
+#pragma unroll 1
     for (int k = 1; k < kBlocks; ++k) {
       const int later = block + k;
       if (later >= kBlocks) break;
@@ -308,18 +291,20 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
       const float2 begin1 = *reinterpret_cast<const float2*>(head.begin + col + 8);
       const float col_factor[4] = {begin0.x * over, begin0.y * over, begin1.x * over,
                                    begin1.y * over};
-      float block_scores[8], mixed[2][4];
-      load_scores(k, block_scores);
+      float block_scores[8], block_pairs[8], mixed[2][4];
+      scores.Load(k, block_scores);
+      pairs.Load(k, block_pairs);
       int first[4] = {};
       if (documents.SeesAllOf(block)) {
-        MixLater<false>(block_scores, products, col_factor, until_delta, first, row0, pairs[k],
+        MixLater<false>(block_scores, products, col_factor, until_delta, first, row0, block_pairs,
                         pair_sums, mixed);
       } else {
 #pragma unroll
         for (int e = 0; e < 4; ++e) first[e] = first_seen[col + e / 2 * 8 + e % 2];
-        MixLater<true>(block_scores, products, col_factor, until_delta, first, row0, pairs[k],
+        MixLater<true>(block_scores, products, col_factor, until_delta, first, row0, block_pairs,
                        pair_sums, mixed);
       }
+      pairs.Store(k, block_pairs);
       StoreColumnSums(pair_sums.column, sums.columns[block] + later * kBlock);
       uint32_t left[4];
       RoundToLeft(mixed[0], mixed[1], left);
@@ -335,10 +320,12 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
     {
       float products[2][4] = {};
       MultiplyRows<kP>(products, x, dy_tile, block);
-      float block_scores[8], mixed[2][4], own_columns[4];
-      load_scores(0, block_scores);
-      MixOwn(block_scores, products, head, first_seen, block, pairs[0], own_rows, own_columns, dd,
-             mixed);
+      float block_scores[8], block_pairs[8], mixed[2][4], own_columns[4];
+      scores.Load(0, block_scores);
+      pairs.Load(0, block_pairs);
+      MixOwn(block_scores, products, head, first_seen, block, block_pairs, own_rows, own_columns,
+             dd, mixed);
+      pairs.Store(0, block_pairs);
       StoreColumnSums(own_columns, sums.columns[block] + block * kBlock);
       uint32_t left[4];
       RoundToLeft(mixed[0], mixed[1], left);
@@ -397,12 +384,11 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
   WaitForCopyGroups<0>();
   __syncthreads();
   WriteInputSums(args, all_sums[(group_lanes - 1) % 2], chunk.index, lane_end - 1);
-#pragma unroll
-  for (int k = 0; k < kBlocks; ++k) {
-    if (block + k >= kBlocks) break;
-    const uint32_t left[4] = {
-        Bf16Pair(pairs[k][0], pairs[k][1]), Bf16Pair(pairs[k][2], pairs[k][3]),
-        Bf16Pair(pairs[k][4], pairs[k][5]), Bf16Pair(pairs[k][6], pairs[k][7])};
+  for (int k = 0; k < kBlocks - block; ++k) {
+    float block_pairs[8];
+    uint32_t left[4];
+    pairs.Load(k, block_pairs);
+    RoundToLeft(block_pairs, left);
     MultiplyTokens<kN>(db, left, other_stage, block + k);
   }
   // The last lane's tiles make room for rows of dB.

@@ -5,8 +5,8 @@
 //   e_i  = enter_i dy_i·(S C_i);  carried = 2^s_last ⟨G, S⟩
 //
 // A thread block processes one chunk of a group, lane by lane; a warp has 16 tokens i. For all
-// lanes it keeps C_i, dC and K, summed over them, in registers. Sᵀ dy_i is computed 32 columns at a
-// time: its dot product with C_i gives e_i.
+// lanes it keeps C_i and dC in registers, and K, summed over the lanes, in FP32 in shared memory.
+// Sᵀ dy_i is computed 32 columns at a time: its dot product with C_i gives e_i.
 //
 // Thread-safety: as device code.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_SCAN_BACKWARD_OUTPUTS_CUH_
@@ -26,7 +26,8 @@ struct OutputLayout {
   static constexpr uint32_t kDecays = 2 * kStage;
   static constexpr uint32_t kCarried = kDecays + 2 * sizeof(HeadDecays);
   static constexpr uint32_t kFirst = kCarried + 2 * kBlocks * sizeof(float);
-  static constexpr uint32_t kBytes = kFirst + kScanChunk * sizeof(int);
+  static constexpr uint32_t kPairs = kFirst + kScanChunk * sizeof(int);
+  static constexpr uint32_t kBytes = kPairs + kAllPairBytes;
   static_assert(kScanChunk * kPitch<kN> <= kStage);
 };
 
@@ -75,10 +76,11 @@ __device__ __forceinline__ void AddOwn(const float (&products)[2][4], const Head
 template <int kP, int kN, int kThreads>
 __device__ __forceinline__ float DotOfTiles(uint32_t a, uint32_t b) {
   constexpr int kPieces = kN / 8;
+  const int thread = Opaque(static_cast<int>(threadIdx.x));
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < (kP * kPieces + kThreads - 1) / kThreads; ++i) {
-    const int at = i * kThreads + static_cast<int>(threadIdx.x);
+    const int at = i * kThreads + thread;
     if (kP * kPieces % kThreads != 0 && at >= kP * kPieces) break;
     const uint32_t offset = at / kPieces * kPitch<kN> + at % kPieces * 16;
     const uint4 x = LoadShared16(a + offset), y = LoadShared16(b + offset);
@@ -119,20 +121,21 @@ __device__ __forceinline__ void RunOutputs(const ScanArgs& args, int64_t chunk_i
                                        args.state, thread);
   };
   const auto load_lane = [&](int lane) {
+    const int at = Opaque(thread);
     const LaneColumns columns = ColumnsOf(args, lane);
     const uint32_t to = shared + (lane - lane_begin) % 2 * Layout::kStage;
     LoadTile<kScanChunk, kP, kThreads>(to + Layout::kX, xbc + columns.col, args.xbc_stride, 0,
-                                       info.tokens, columns.cols, thread);
+                                       info.tokens, columns.cols, at);
     LoadTile<kScanChunk, kP, kThreads>(to + Layout::kDy, dy + columns.col, args.dy_stride, 0,
-                                       info.tokens, columns.cols, thread);
+                                       info.tokens, columns.cols, at);
     const int64_t state = StateOffset(args, chunk.index, lane);
     if (info.entering > 0) {
       LoadTile<kP, kN, kThreads>(to + Layout::kState, Bf16(args.states) + state, kN, 0, kP, kN,
-                                 thread);
+                                 at);
     }
     if (carries) {
       LoadTile<kP, kN, kThreads>(to + Layout::kG, Bf16(args.gradients) + state, kN, 0, kP, kN,
-                                 thread);
+                                 at);
     }
   };
   // Once all warps have finished a lane.
@@ -162,7 +165,9 @@ __device__ __forceinline__ void RunOutputs(const ScanArgs& args, int64_t chunk_i
   LoadRows<kN>(c, shared + Layout::kStage, block);
   Rows rows = RowsOf(first_seen, row0);
   const BlockDocuments documents = DocumentsOf(first_seen, block);
-  float pairs[kBlocks][8] = {};  // [k]: the k-th block before the warp's own
+  // [k]: the k-th block before the warp's own.
+  const PairTable pairs(memory + Layout::kPairs, block * (block + 1) / 2);
+  for (int k = 0; k <= block; ++k) pairs.Store(k, {});
   float dc[kN / 8][4] = {};
   const bool enters = block * kBlock < info.entering;
   for (int lane = lane_begin; lane < lane_end; ++lane) {
@@ -189,21 +194,27 @@ __device__ __forceinline__ void RunOutputs(const ScanArgs& args, int64_t chunk_i
     {
       float products[2][4] = {};
       MultiplyRows<kP>(products, dy_rows, x_tile, block);
-      AddOwn(products, head, block, rows, pairs[0]);
+      float block_pairs[8];
+      pairs.Load(0, block_pairs);
+      AddOwn(products, head, block, rows, block_pairs);
+      pairs.Store(0, block_pairs);
     }
     float over = 1;
-#pragma unroll
+#pragma unroll 1
     for (int k = 1; k < kBlocks; ++k) {
       const int before = block - k;
       if (before < 0 || documents.SeesNothingIn(before)) break;
       if (k > 1) over *= head.OverBlock(before + 1);
       float products[2][4] = {};
       MultiplyRows<kP>(products, dy_rows, x_tile, before);
+      float block_pairs[8];
+      pairs.Load(k, block_pairs);
       if (documents.SeesAllOf(before)) {
-        AddEarlier<false>(products, head, before, rows, over, pairs[k]);
+        AddEarlier<false>(products, head, before, rows, over, block_pairs);
       } else {
-        AddEarlier<true>(products, head, before, rows, over, pairs[k]);
+        AddEarlier<true>(products, head, before, rows, over, block_pairs);
       }
+      pairs.Store(k, block_pairs);
     }
 
     float entered[2] = {};
@@ -276,12 +287,11 @@ __device__ __forceinline__ void RunOutputs(const ScanArgs& args, int64_t chunk_i
   WaitForCopyGroups<0>();
   __syncthreads();
   write_carried(lane_end - 1);
-#pragma unroll
-  for (int k = 0; k < kBlocks; ++k) {
-    if (k > block) break;
-    const uint32_t left[4] = {
-        Bf16Pair(pairs[k][0], pairs[k][1]), Bf16Pair(pairs[k][2], pairs[k][3]),
-        Bf16Pair(pairs[k][4], pairs[k][5]), Bf16Pair(pairs[k][6], pairs[k][7])};
+  for (int k = 0; k <= block; ++k) {
+    float block_pairs[8];
+    uint32_t left[4];
+    pairs.Load(k, block_pairs);
+    RoundToLeft(block_pairs, left);
     MultiplyTokens<kN>(dc, left, other_stage, block - k);
   }
   // The last lane's tiles make room for rows of dC.

@@ -83,6 +83,39 @@ __device__ __forceinline__ void MultiplyTransposedState(float (&sum)[kP / 8][4],
   }
 }
 
+// FP32 values of pairs of blocks in shared memory, one per pair that a chunk has: rows of a warp's
+// own block against the k-th block after it, or before it. A lane has the eight values of its
+// accumulators, [half][row][e], where only it reads them.
+inline constexpr uint32_t kPairBytes = kBlock * kBlock * sizeof(float);
+inline constexpr uint32_t kAllPairBytes = kBlocks * (kBlocks + 1) / 2 * kPairBytes;
+class PairTable {
+ public:
+  // first: how many pairs the warps before this one have.
+  __device__ __forceinline__ PairTable(unsigned char* memory, int first)
+      : at_(reinterpret_cast<float4*>(memory + first * kPairBytes) + threadIdx.x % 32) {}
+
+  __device__ __forceinline__ void Load(int k, float (&to)[8]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float4 from = at_[k * 64 + half * 32];
+      to[half * 4] = from.x;
+      to[half * 4 + 1] = from.y;
+      to[half * 4 + 2] = from.z;
+      to[half * 4 + 3] = from.w;
+    }
+  }
+  __device__ __forceinline__ void Store(int k, const float (&from)[8]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      at_[k * 64 + half * 32] = make_float4(from[half * 4], from[half * 4 + 1], from[half * 4 + 2],
+                                            from[half * 4 + 3]);
+    }
+  }
+
+ private:
+  float4* at_;
+};
+
 // Pairs of values of two neighbouring accumulators, as words of a left fragment.
 __device__ __forceinline__ void RoundToLeft(const float (&first)[4], const float (&second)[4],
                                             uint32_t (&left)[4]) {
@@ -90,6 +123,13 @@ __device__ __forceinline__ void RoundToLeft(const float (&first)[4], const float
   left[1] = Bf16Pair(first[2], first[3]);
   left[2] = Bf16Pair(second[0], second[1]);
   left[3] = Bf16Pair(second[2], second[3]);
+}
+// The same of a block of pairs.
+__device__ __forceinline__ void RoundToLeft(const float (&pairs)[8], uint32_t (&left)[4]) {
+  left[0] = Bf16Pair(pairs[0], pairs[1]);
+  left[1] = Bf16Pair(pairs[2], pairs[3]);
+  left[2] = Bf16Pair(pairs[4], pairs[5]);
+  left[3] = Bf16Pair(pairs[6], pairs[7]);
 }
 // Rounds a warp's accumulators [16, kCols] into its rows of a tile and from there to `rows` rows
 // and `cols` columns of global memory.

@@ -104,6 +104,7 @@ void WaitForCopyGroups() {}
 inline float2 LoadShared8(uint32_t address) { return SharedAt<float2>(address); }
 inline uint32_t LoadSharedWord(uint32_t address) { return SharedAt<uint32_t>(address); }
 inline void SyncWarp() { warp_emulation::Sync(); }
+inline int Opaque(int x) { return x; }
 template <class T>
 T FromLane(T x, unsigned mask) {
   uint64_t bits = 0;
@@ -178,6 +179,12 @@ __device__ __forceinline__ uint32_t LoadSharedWord(uint32_t address) {
 }
 
 __device__ __forceinline__ void SyncWarp() { __syncwarp(); }
+// x, of which the compiler knows nothing: what depends on it is computed again where it is needed,
+// not kept in registers throughout a loop.
+__device__ __forceinline__ int Opaque(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}
 // The value of lane `lane ^ mask`; lanes may differ in `mask`.
 template <class T>
 __device__ __forceinline__ T FromLane(T x, unsigned mask) {
