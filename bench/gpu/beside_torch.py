@@ -77,6 +77,8 @@ def main():
         for model in arguments.models:
             measured = torchs(model, "bf16", arguments.limit)
             for recipes in RECIPES:
+                if model == "hybrid" and "fp8-block" in recipes:
+                    continue  # wants sizes that are multiples of 128
                 measured |= ours(arguments.programs, model, recipes)
             if arguments.torch_nvfp4:
                 measured |= torchs(model, "nvfp4", arguments.limit)

@@ -3,18 +3,19 @@
 // A thread has kVec neighbouring channels and runs down kRun tokens with the last inputs in
 // registers, so that each input is read from memory once (but for the few rows before a run, which
 // the neighbouring run has just read). Eight rows are loaded together, four
-// of each matrix in the backward pass. Limits: forward 4
-// bytes per element, backward 6, in BF16: 0.157 and 0.236 ms of a memory that copies 4.26 TB/s for
-// 16,384 tokens of 10,240 channels.
+// of each matrix in the backward pass. Groups of rows in which no run and no document begins or
+// ends take a path without tests. Limits: forward 4 bytes per element, backward 6, in BF16: 0.157
+// and 0.236 ms of a memory that copies 4.26 TB/s for 16,384 tokens of 10,240 channels.
 //
 // The backward pass computes the gradient before SiLU once per element and spreads it over the
 // input gradients of the last rows, which wait in registers. A thread block sums the gradients of
 // the parameters over kWarps runs and stores them; a second kernel adds those up in FP64, in a
 // fixed order.
 //
-// The fast kernels are for width 4 and rows of 16-byte pieces (8-byte ones in the backward pass);
-// any other width up to 16, number of channels or alignment takes the same code with one channel
-// per thread.
+// The fast kernels are for width 4 and rows of pieces of four elements; any other width up to 16,
+// number of channels or alignment takes the same code with one channel per thread.
+#include <type_traits>
+
 #include "kernels/cuda/layers/mamba_conv.cuh"
 #include "kernels/cuda/layers/mamba_kernels.h"
 
@@ -62,40 +63,71 @@ __device__ __forceinline__ void LoadPast(const ConvArgs& args, const Run& run, c
   }
 }
 
+// Thread blocks per multiprocessor.
+template <class T, int kVec>
+inline constexpr int kForwardBlocks = sizeof(T) == 2 && kVec > 1 ? 3 : 2;
+
 template <class T, int kVec, int kTaps>
-__global__ __launch_bounds__(32 * kWarps,
-                             2) void ForwardKernel(const __grid_constant__ ConvArgs args,
-                                                   unsigned across) {
+__global__ __launch_bounds__(32 * kWarps, kForwardBlocks<T, kVec>) void ForwardKernel(
+    const __grid_constant__ ConvArgs args, unsigned across) {
   const int64_t channel = (int64_t{blockIdx.x % across} * 32 + threadIdx.x % 32) * kVec;
   const Run run =
       RunAt<kForwardRun>(args, int64_t{blockIdx.x / across} * kWarps + threadIdx.x / 32);
   if (run.begin >= run.end || channel >= args.channels) return;
   const int skip = kVec > 1 ? 0 : kTaps - args.width;
   const T* in = static_cast<const T*>(args.in) + channel;
-  T* out = static_cast<T*>(args.out) + channel;
   const Filter<kVec, kTaps> filter(args, channel, skip);
   float past[kTaps][kVec];
   LoadPast<T>(args, run, in, past);
   const int count = static_cast<int>(run.end - run.begin);
+  in += run.row * args.in_stride;
+  T* out = static_cast<T*>(args.out) + channel + run.row * args.out_stride;
   for (int first = 0; first < count; first += kAhead) {
+    // Rows `first` … as they are in memory, and which of them begin documents.
     Raw<T, kVec> raw[kAhead];
-    int64_t document[kAhead] = {};
+    uint32_t begins = 0;
+    const auto load = [&](auto plain) {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (first + i >= count) continue;
-      raw[i] = LoadRaw<T, kVec>(in + (run.row + first + i) * args.in_stride);
-      document[i] = DocumentOf(args, run.row + first + i);
+      for (int i = 0; i < kAhead; ++i) {
+        if (!decltype(plain)::value && first + i >= count) continue;
+        raw[i] = LoadRaw<T, kVec>(in);
+        in += args.in_stride;
+      }
+    };
+    const auto convolve = [&](auto plain) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (!decltype(plain)::value) {
+          if (first + i >= count) continue;
+          if (begins >> i & 1) Forget(past);
+        }
+        Advance(past, raw[i]);
+        float y[kVec];
+#pragma unroll
+        for (int v = 0; v < kVec; ++v) y[v] = Silu(Convolve(filter, past, v, skip));
+        StoreRounded(out, y);
+        out += args.out_stride;
+        Shift(past);
+      }
+    };
+    const bool whole = first + kAhead <= count;
+    if (whole) {
+      load(std::true_type());
+    } else {
+      load(std::false_type());
     }
+    if (args.doc_begin != nullptr) {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (first + i >= count) continue;
-      if (document[i] == run.begin + first + i) Forget(past);
-      Advance(past, raw[i]);
-      float y[kVec];
-#pragma unroll
-      for (int v = 0; v < kVec; ++v) y[v] = Silu(Convolve(filter, past, v, skip));
-      StoreRounded(out + (run.row + first + i) * args.out_stride, y);
-      Shift(past);
+      for (int i = 0; i < kAhead; ++i) {
+        if (first + i >= count) continue;
+        const int64_t document = DocumentOf(args, run.row + first + i);
+        begins |= static_cast<uint32_t>(document == run.begin + first + i) << i;
+      }
+    }
+    if (whole && begins == 0) {
+      convolve(std::true_type());
+    } else {
+      convolve(std::false_type());
     }
   }
 }
@@ -124,51 +156,80 @@ __global__ __launch_bounds__(32 * kWarps,
     const int own = static_cast<int>(run.end - run.begin);
     const int64_t rest = args.length - run.end;
     const int after = static_cast<int>(rest < args.width - 1 ? rest : args.width - 1);
+    in += run.row * args.in_stride;
+    dout += run.row * args.dout_stride;
+    din += run.row * args.out_stride;
     for (int first = 0; first < own + kTaps - 1; first += kBackwardAhead) {
       Raw<T, kVec> raw[kBackwardAhead], gradient[kBackwardAhead];
-      int64_t document[kBackwardAhead] = {};
+      // How many rows before each are of its document, up to kTaps − 1.
+      int reach[kBackwardAhead];
+      const auto load = [&](auto plain) {
 #pragma unroll
-      for (int i = 0; i < kBackwardAhead; ++i) {
-        if (first + i >= own + after) continue;
-        const int64_t row = run.row + first + i;
-        raw[i] = LoadRaw<T, kVec>(in + row * args.in_stride);
-        gradient[i] = LoadRaw<T, kVec>(dout + row * args.dout_stride);
-        document[i] = DocumentOf(args, row);
-      }
+        for (int i = 0; i < kBackwardAhead; ++i) {
+          if (!decltype(plain)::value && first + i >= own + after) continue;
+          raw[i] = LoadRaw<T, kVec>(in);
+          gradient[i] = LoadRaw<T, kVec>(dout);
+          in += args.in_stride;
+          dout += args.dout_stride;
+        }
+      };
+      const auto spread = [&](auto is_plain) {
+        constexpr bool kPlain = decltype(is_plain)::value;
 #pragma unroll
-      for (int i = 0; i < kBackwardAhead; ++i) {
-        const int t = first + i;
-        if (t >= own + kTaps - 1) continue;
-        if (t < own + after) {
-          // The number of rows before this one that are of its document.
-          const int64_t reach = run.begin + t - document[i];
-          if (reach == 0) Forget(past);
-          Advance(past, raw[i]);
-          float g[kVec];
-#pragma unroll
-          for (int v = 0; v < kVec; ++v) {
-            g[v] = Widen(gradient[i].x[v]) * SiluSlope(Convolve(filter, past, v, skip));
-          }
-#pragma unroll
-          for (int w = 0; w < kTaps; ++w) {
-            if (w < skip || kTaps - 1 - w > reach) continue;
+        for (int i = 0; i < kBackwardAhead; ++i) {
+          const int t = first + i;
+          if (!kPlain && t >= own + kTaps - 1) continue;
+          if (kPlain || t < own + after) {
+            if (!kPlain && reach[i] == 0) Forget(past);
+            Advance(past, raw[i]);
+            float g[kVec];
 #pragma unroll
             for (int v = 0; v < kVec; ++v) {
-              pending[w][v] = fmaf(filter.tap[w][v], g[v], pending[w][v]);
-              if (t < own) sums[w][v] = fmaf(g[v], past[w][v], sums[w][v]);
+              g[v] = Widen(gradient[i].x[v]) * SiluSlope(Convolve(filter, past, v, skip));
             }
-          }
-          if (t < own) {
 #pragma unroll
-            for (int v = 0; v < kVec; ++v) sums[kTaps][v] += g[v];
+            for (int w = 0; w < kTaps; ++w) {
+              if (w < skip || (!kPlain && kTaps - 1 - w > reach[i])) continue;
+#pragma unroll
+              for (int v = 0; v < kVec; ++v) {
+                pending[w][v] = fmaf(filter.tap[w][v], g[v], pending[w][v]);
+                if (kPlain || t < own) sums[w][v] = fmaf(g[v], past[w][v], sums[w][v]);
+              }
+            }
+            if (kPlain || t < own) {
+#pragma unroll
+              for (int v = 0; v < kVec; ++v) sums[kTaps][v] += g[v];
+            }
+            Shift(past);
           }
-          Shift(past);
+          if (kPlain || t >= kTaps - 1) {
+            StoreRounded(din, pending[0]);
+            din += args.out_stride;
+          }
+          Shift(pending);
+#pragma unroll
+          for (int v = 0; v < kVec; ++v) pending[kTaps - 1][v] = 0;
         }
-        const int done = t - (kTaps - 1);
-        if (done >= 0) StoreRounded(din + (run.row + done) * args.out_stride, pending[0]);
-        Shift(pending);
+      };
+      const bool whole = first >= kTaps - 1 && first + kBackwardAhead <= own;
+      if (whole) {
+        load(std::true_type());
+      } else {
+        load(std::false_type());
+      }
+      bool plain = whole;
 #pragma unroll
-        for (int v = 0; v < kVec; ++v) pending[kTaps - 1][v] = 0;
+      for (int i = 0; i < kBackwardAhead; ++i) {
+        reach[i] = kTaps - 1;
+        if ((whole && args.doc_begin == nullptr) || first + i >= own + after) continue;
+        const int64_t rows = run.begin + first + i - DocumentOf(args, run.row + first + i);
+        if (rows < kTaps - 1) reach[i] = static_cast<int>(rows);
+        plain = plain && rows >= kTaps - 1;
+      }
+      if (plain) {
+        spread(std::true_type());
+      } else {
+        spread(std::false_type());
       }
     }
   }
@@ -244,14 +305,14 @@ int64_t ConvRowBlocks(int64_t sequences, int64_t length) {
 }
 
 cudaError_t LaunchConvForward(const ConvArgs& args, cudaStream_t stream) {
-  const int bytes = args.f32 ? 4 : 2, vec = 16 / bytes;
+  const int bytes = args.f32 ? 4 : 2, vec = 4;
   const bool fast = args.width == 4 && args.channels % vec == 0 &&
                     Fits(args.in, args.in_stride, vec, bytes) &&
                     Fits(args.out, args.out_stride, vec, bytes) && Fits(args.weight, 4, 4, 4);
   if (args.f32) {
     return fast ? Forward<float, 4, 4>(args, stream) : Forward<float, 1, kMostTaps>(args, stream);
   }
-  return fast ? Forward<uint16_t, 8, 4>(args, stream)
+  return fast ? Forward<uint16_t, 4, 4>(args, stream)
               : Forward<uint16_t, 1, kMostTaps>(args, stream);
 }
 

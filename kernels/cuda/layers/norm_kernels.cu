@@ -239,48 +239,62 @@ __global__ __launch_bounds__(kMostThreads<kChunks>) void GatedNormBackwardKernel
   __shared__ SumSpace spaces[2];
   const int64_t d = request.y.cols, rows = request.y.rows, width = d / request.groups;
   const int64_t group = blockIdx.y, first = group * width;
-  float dweight[kChunks][kEight] = {};
+  float w[kChunks][kEight] = {}, dweight[kChunks][kEight] = {};
+#pragma unroll
+  for (int k = 0; k < kChunks; ++k) {
+    const int64_t c = ColumnOf(k);
+    if (c < width) LoadEight<kWide>(request.weight + first + c, width - c, w[k]);
+  }
+  const int64_t begin = FirstRow(blockIdx.x, gridDim.x, rows);
   const int64_t end = FirstRow(blockIdx.x + 1, gridDim.x, rows);
-  for (int64_t row = FirstRow(blockIdx.x, gridDim.x, rows); row < end; ++row) {
-    const float rstd = request.rstd[row * request.groups + group];
-    float y[kChunks][kEight], z[kChunks][kEight], g[kChunks][kEight];
-    float sum_gh = 0;
+  // A row is loaded while the sum of the one before is formed.
+  RawEight<T, kWide> next_y[kChunks], next_z[kChunks], next_dy[kChunks];
+  const auto load = [&](int64_t row) {
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
       const int64_t c = ColumnOf(k);
-      if (c >= width) {
+      if (c >= width || row >= end) continue;
+      next_y[k].Load(RowOf<T>(request.y, row) + first + c, width - c);
+      next_z[k].Load(RowOf<T>(request.z, row) + first + c, width - c);
+      next_dy[k].Load(RowOf<T>(request.dout, row) + first + c, width - c);
+    }
+  };
+  load(begin);
+  for (int64_t row = begin; row < end; ++row) {
+    const float rstd = request.rstd[row * request.groups + group];
+    float y[kChunks][kEight], silu[kChunks][kEight], slope[kChunks][kEight], g[kChunks][kEight];
+    float sum_gh = 0;
 #pragma unroll
-        for (int i = 0; i < kEight; ++i) y[k][i] = z[k][i] = g[k][i] = 0;
-        continue;
-      }
-      float dy[kEight], w[kEight];
-      LoadEight<kWide>(RowOf<T>(request.y, row) + first + c, width - c, y[k]);
-      LoadEight<kWide>(RowOf<T>(request.z, row) + first + c, width - c, z[k]);
-      LoadEight<kWide>(RowOf<T>(request.dout, row) + first + c, width - c, dy);
-      LoadEight<kWide>(request.weight + first + c, width - c, w);
+    for (int k = 0; k < kChunks; ++k) {
+      float z[kEight], dy[kEight];
+      next_y[k].Get(y[k]);
+      next_z[k].Get(z);
+      next_dy[k].Get(dy);
 #pragma unroll
       for (int i = 0; i < kEight; ++i) {
-        const float normed = y[k][i] * (z[k][i] * Sigmoid(z[k][i])) * rstd;
-        g[k][i] = dy[i] * w[i];
+        const float sigmoid = Sigmoid(z[i]);
+        silu[k][i] = z[i] * sigmoid;
+        slope[k][i] = sigmoid + silu[k][i] * (1.0f - sigmoid);
+        const float normed = y[k][i] * silu[k][i] * rstd;
+        g[k][i] = dy[i] * w[k][i];
         dweight[k][i] += dy[i] * normed;
         sum_gh += g[k][i] * normed;
       }
     }
+    load(row + 1);
     const float mean_gh = BlockSum(sum_gh, spaces[row & 1]) / static_cast<float>(width);
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
       const int64_t c = ColumnOf(k);
       if (c >= width) continue;
-      float dz[kEight];
+      float dy[kEight], dz[kEight];
 #pragma unroll
       for (int i = 0; i < kEight; ++i) {
-        const float sigmoid = Sigmoid(z[k][i]);
-        const float silu = z[k][i] * sigmoid;
-        const float dh = rstd * (g[k][i] - y[k][i] * silu * rstd * mean_gh);
-        dz[i] = dh * y[k][i] * (sigmoid + silu * (1.0f - sigmoid));
-        y[k][i] = dh * silu;
+        const float dh = rstd * (g[k][i] - y[k][i] * silu[k][i] * rstd * mean_gh);
+        dy[i] = dh * silu[k][i];
+        dz[i] = dh * y[k][i] * slope[k][i];
       }
-      StoreEight<kWide>(RowOf<T>(request.dy, row) + first + c, width - c, y[k]);
+      StoreEight<kWide>(RowOf<T>(request.dy, row) + first + c, width - c, dy);
       StoreEight<kWide>(RowOf<T>(request.dz, row) + first + c, width - c, dz);
     }
   }

@@ -5,8 +5,8 @@
 //   dB_j = Σ over lanes of Σ_{i≥j} K_ji C_i + leave_j Δ_j Gᵀ x_j,  K_ji = M_ij Δ_j (x_j·dy_i)
 //
 // A thread block processes one chunk of a group, lane by lane; a warp has 16 tokens j. For all
-// lanes it keeps B_j and dB in registers, and C_i·B_j and K, summed over the lanes, in FP32 in shared
-// memory: with them, registers would not suffice.
+// lanes it keeps B_j and dB in registers, and C_i·B_j and K, summed over the lanes, in FP32 in
+// shared memory: with them, registers would not suffice.
 //
 // Thread-safety: as device code.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_SCAN_BACKWARD_INPUTS_CUH_

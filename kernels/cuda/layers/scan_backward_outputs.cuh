@@ -130,12 +130,10 @@ __device__ __forceinline__ void RunOutputs(const ScanArgs& args, int64_t chunk_i
                                        info.tokens, columns.cols, at);
     const int64_t state = StateOffset(args, chunk.index, lane);
     if (info.entering > 0) {
-      LoadTile<kP, kN, kThreads>(to + Layout::kState, Bf16(args.states) + state, kN, 0, kP, kN,
-                                 at);
+      LoadTile<kP, kN, kThreads>(to + Layout::kState, Bf16(args.states) + state, kN, 0, kP, kN, at);
     }
     if (carries) {
-      LoadTile<kP, kN, kThreads>(to + Layout::kG, Bf16(args.gradients) + state, kN, 0, kP, kN,
-                                 at);
+      LoadTile<kP, kN, kThreads>(to + Layout::kG, Bf16(args.gradients) + state, kN, 0, kP, kN, at);
     }
   };
   // Once all warps have finished a lane.

@@ -107,8 +107,8 @@ class PairTable {
   __device__ __forceinline__ void Store(int k, const float (&from)[8]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      at_[k * 64 + half * 32] = make_float4(from[half * 4], from[half * 4 + 1], from[half * 4 + 2],
-                                            from[half * 4 + 3]);
+      at_[k * 64 + half * 32] =
+          make_float4(from[half * 4], from[half * 4 + 1], from[half * 4 + 2], from[half * 4 + 3]);
     }
   }
 
