@@ -30,8 +30,8 @@ TEST(ModelCommandTest, PresetsListsEveryModelWithItsSize) {
   const Outcome json = ModelVerb({"model", "presets", "-o", "json"});
   const nlohmann::json models = nlohmann::json::parse(json.out);
   ASSERT_EQ(models.size(), ModelPresetNames().size());
-  EXPECT_EQ(models[3]["name"], "gpt2-125m");
-  EXPECT_EQ(models[3]["parameters"], 124439808);
+  EXPECT_EQ(models[4]["name"], "gpt2-125m");
+  EXPECT_EQ(models[4]["parameters"], 124439808);
 }
 
 TEST(ModelCommandTest, ShowPrintsSizesPartsOperationsAndMemory) {

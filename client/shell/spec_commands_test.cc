@@ -240,6 +240,12 @@ TEST(RecipeCommand, EveryPresetIsShownForEveryModel) {
         EXPECT_THAT(shown.err, HasSubstr("'blocks.1.mlp.down', fprop.activation: in = 3392"));
         continue;
       }
+      // 10304 rows, which blocks of 128 do not divide either.
+      if (model == "hybrid-1b" && preset.name == "fp8-block") {
+        EXPECT_EQ(shown.exit_code, 1);
+        EXPECT_THAT(shown.err, HasSubstr("'blocks.2.mamba.in_proj', fprop.weight: out = 10304"));
+        continue;
+      }
       EXPECT_EQ(shown.exit_code, 0) << preset.name << ", " << model << ": " << shown.err;
     }
   }
