@@ -287,7 +287,8 @@ void Daemon::ActOnGangs() {
     closed.assign(end, gangs_.end());
     gangs_.erase(end, gangs_.end());
   }
-  closed.clear();  // joins their threads
+  if (!closed.empty()) report_due_ = true;  // their jobs run no longer
+  closed.clear();                           // joins their threads
   std::vector<PresentGang> present;
   std::vector<GangOrigin> origins;
   for (const std::shared_ptr<GangRunner>& gang : gangs()) {

@@ -28,11 +28,13 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
   }
   std::map<std::string, int64_t> running;
   for (const std::shared_ptr<GangRunner>& gang : gangs()) {
-    // Its ranks have ended, and the coordinator does not want it.
-    if (gang->closing()) continue;
     const PresentGang present = gang->snapshot()->present;
-    *request.add_gangs() = gang->TakeReport();
-    if (!std::all_of(present.ranks.begin(), present.ranks.end(),
+    const bool closing = gang->closing();  // its ranks have ended, and nobody wants it
+    if (!closing) *request.add_gangs() = gang->TakeReport();
+    // The last checkpoint of a gang that is not wanted may be written until the gang is closed.
+    const bool removed = desired != nullptr && desired->removed().contains(present.job);
+    if (closing || removed ||
+        !std::all_of(present.ranks.begin(), present.ranks.end(),
                      [](const PresentRank& rank) { return HasEnded(rank.state); })) {
       running[present.job] = present.attempt;
     }
@@ -52,8 +54,8 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
       listed_in_ = number;
     }
   }
-  // A rank may write another checkpoint before it ends: a job that is to be removed stays reported,
-  // and the order is repeated, until none of its ranks runs.
+  // Another checkpoint may be committed before the gang is closed: a job that is to be removed stays
+  // reported, and the order is repeated, until then.
   if (desired != nullptr) {
     for (const std::string& job : desired->removed()) {
       const v1::StoreIdentity store = provenance_->StoreOf(job);

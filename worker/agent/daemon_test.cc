@@ -202,5 +202,39 @@ TEST_F(DaemonTest, HeartbeatsDoNotWaitForTheSnapshotOfARankThatDied) {
   coordinator_.AwaitPhase(v1::RANK_PHASE_RUNNING);
 }
 
+TEST_F(DaemonTest, ARemovedJobIsReportedUntilTheCheckpointThatItsRanksLeftIsRemovedToo) {
+  const auto set_store = [this](const std::string& id) {
+    coordinator_.Wish([&id](v1::ConnectResponse& wish) {
+      wish.clear_gangs();
+      wish.mutable_store()->set_id(id);
+      wish.mutable_store()->set_epoch(1);
+    });
+  };
+  set_store("first");
+  spec_ += "checkpoints: {every: 4, at_end: true}\n";
+  disk_.Block("shard-");
+  StartDaemon(RealTrainer());
+  WishGang(1, 1);
+  ASSERT_TRUE(disk_.AwaitBlockedWrite());
+  set_store("second");
+  coordinator_.Await([](const auto& r) { return r.orphans_size() == 1; });
+  coordinator_.Wish([](v1::ConnectResponse& wish) {
+    v1::OrphanOrder& order = *wish.add_orphans();
+    order.set_job("run-1");
+    order.mutable_store()->set_id("first");
+    order.mutable_store()->set_epoch(1);
+  });
+  coordinator_.Await([](const auto& r) { return r.gangs_size() == 0; });
+  ExpectBeats(20);
+  const v1::ConnectRequest ended = coordinator_.Await([](const auto&) { return true; });
+  ASSERT_EQ(ended.orphans_size(), 1) << "its checkpoint is still being written";
+  EXPECT_TRUE(disk_.IsBlocking());
+  disk_.Release();
+  coordinator_.Await([](const auto& r) { return r.orphans_size() == 0 && r.shards_size() == 0; });
+  ExpectBeats(20);
+  const v1::ConnectRequest last = coordinator_.Await([](const auto&) { return true; });
+  EXPECT_EQ(last.orphans_size() + last.shards_size(), 0) << last.ShortDebugString();
+}
+
 }  // namespace
 }  // namespace nibble

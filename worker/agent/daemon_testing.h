@@ -53,8 +53,11 @@ class Coordinator final : public v1::WorkerLink::Service {
       {
         const MutexLock lock(&mutex_);
         EXPECT_TRUE(request.all_shards() || request.number() > 1) << "a stream begins with all";
-        // A report without shards leaves the list unchanged.
-        if (!request.all_shards()) *request.mutable_shards() = last_.shards();
+        // A report without shards leaves the lists unchanged.
+        if (!request.all_shards()) {
+          *request.mutable_shards() = last_.shards();
+          *request.mutable_orphans() = last_.orphans();
+        }
         last_ = request;
         if (!refusal_.ok()) return refusal_;
         response = wish_;
@@ -75,7 +78,7 @@ class Coordinator final : public v1::WorkerLink::Service {
     const MutexLock lock(&mutex_);
     refusal_ = status;
   }
-  // The first report that `done` accepts; with the shards that were listed last.
+  // The first report that `done` accepts; with the shards and orphans that were listed last.
   v1::ConnectRequest Await(const std::function<bool(const v1::ConnectRequest&)>& done) {
     const auto until = std::chrono::steady_clock::now() + kPatience;
     const MutexLock lock(&mutex_);
