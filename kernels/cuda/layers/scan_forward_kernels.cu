@@ -22,9 +22,10 @@ namespace {
 using namespace scan;
 
 // kSides: how many lanes are processed at once.
+template <int kSides>
+inline constexpr int kThreadsOf = 32 * kBlocks* kSides;
 template <int kP, int kN, int kSides>
 struct ForwardLayout {
-  static constexpr int kThreads = 32 * kBlocks * kSides;
   static constexpr int kStages = 2 * kSides;
   static constexpr uint32_t kX = 0;
   static constexpr uint32_t kState = kX + kScanChunk * kPitch<kP>;
@@ -99,12 +100,12 @@ __device__ __forceinline__ void MixOwnBlock(const float (&scores)[8], const Head
 }
 
 template <int kP, int kN>
-__global__ __launch_bounds__(ForwardLayout<kP, kN, kSidesOf<kP, kN>>::kThreads,
+__global__ __launch_bounds__(kThreadsOf<kSidesOf<kP, kN>>,
                              1) void ForwardKernel(const __grid_constant__ ScanArgs args,
                                                    int parts) {
   constexpr int kSides = kSidesOf<kP, kN>;
   using Layout = ForwardLayout<kP, kN, kSides>;
-  constexpr int kThreads = Layout::kThreads;
+  constexpr int kThreads = kThreadsOf<kSides>;
   constexpr int kSideThreads = 32 * kBlocks;
   unsigned char* memory = DynamicShared();
   const uint32_t shared = SharedAddress(memory);
@@ -278,8 +279,8 @@ cudaError_t LaunchForward(const ScanArgs& args, cudaStream_t stream) {
   int64_t parts = (kEnough + blocks - 1) / blocks;
   if (parts > group_lanes / 4) parts = group_lanes / 4;
   if (blocks >= kEnough / 2 || parts < 1) parts = 1;
-  return Launch(kernel, dim3(static_cast<unsigned>(blocks * parts)), Layout::kThreads, kBytes,
-                stream, args, static_cast<int>(parts));
+  return Launch(kernel, dim3(static_cast<unsigned>(blocks * parts)), kThreadsOf<kSidesOf<kP, kN>>,
+                kBytes, stream, args, static_cast<int>(parts));
 }
 
 }  // namespace
