@@ -193,8 +193,8 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
   TokenDecays token;
   if (thread < kScanChunk) {
     first_seen[thread] = FirstSeen(args, chunk, info.tokens, thread);
-    token.Fetch(DecaysOf(args, chunk.index, lane_begin / args.slices));
-    token.Publish(decays[0]);
+    token.Fetch(DecaysOf(args, chunk.index, lane_begin / args.slices), thread);
+    token.Publish(decays[0], thread);
   }
   WaitForCopyGroups<1>();
   __syncthreads();
@@ -225,7 +225,7 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
     if (lane + 1 < lane_end) {
       load_lane(lane + 1);
       if (thread < kScanChunk) {
-        token.Fetch(DecaysOf(args, chunk.index, (lane + 1) / args.slices));
+        token.Fetch(DecaysOf(args, chunk.index, (lane + 1) / args.slices), thread);
       }
     } else {
       load_c(other_stage);
@@ -377,7 +377,7 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
       }
     }
     if (thread < kScanChunk && lane + 1 < lane_end) {
-      token.Publish(decays[(lane + 1 - lane_begin) % 2]);
+      token.Publish(decays[(lane + 1 - lane_begin) % 2], thread);
     }
   }
 

@@ -153,8 +153,8 @@ __device__ __forceinline__ void RunOutputs(const ScanArgs& args, int64_t chunk_i
   TokenDecays token;
   if (thread < kScanChunk) {
     first_seen[thread] = FirstSeen(args, chunk, info.tokens, thread);
-    token.Fetch(DecaysOf(args, chunk.index, lane_begin / args.slices));
-    token.Publish(decays[0]);
+    token.Fetch(DecaysOf(args, chunk.index, lane_begin / args.slices), thread);
+    token.Publish(decays[0], thread);
   }
   WaitForCopyGroups<1>();
   __syncthreads();
@@ -175,7 +175,7 @@ __device__ __forceinline__ void RunOutputs(const ScanArgs& args, int64_t chunk_i
     if (lane + 1 < lane_end) {
       load_lane(lane + 1);
       if (thread < kScanChunk) {
-        token.Fetch(DecaysOf(args, chunk.index, (lane + 1) / args.slices));
+        token.Fetch(DecaysOf(args, chunk.index, (lane + 1) / args.slices), thread);
       }
     } else {
       load_group(other_stage, BColumn(args, group));
@@ -278,7 +278,7 @@ __device__ __forceinline__ void RunOutputs(const ScanArgs& args, int64_t chunk_i
       if (thread % 32 == 0) carried[(lane - lane_begin) % 2 * kBlocks + warp] = dot;
     }
     if (thread < kScanChunk && lane + 1 < lane_end) {
-      token.Publish(decays[(lane + 1 - lane_begin) % 2]);
+      token.Publish(decays[(lane + 1 - lane_begin) % 2], thread);
     }
   }
 

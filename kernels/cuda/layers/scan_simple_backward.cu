@@ -124,8 +124,8 @@ __global__ __launch_bounds__(kSimpleThreads) void BackwardKernel(
     if (thread < kScanChunk) {
       first_seen[thread] = FirstSeen(args, chunk.place, tokens, thread);
       TokenDecays token;
-      token.Fetch(head_decays);
-      token.Publish(decays);
+      token.Fetch(head_decays, static_cast<int>(threadIdx.x));
+      token.Publish(decays, static_cast<int>(threadIdx.x));
     }
     __syncthreads();
     if (first == 0) {

@@ -139,19 +139,17 @@ struct HeadDecays {
     return product;
   }
 };
-// One token's part of it, on its way from global to shared memory. Threads 0 … kScanChunk − 1.
+// One token's part of it, on its way from global to shared memory, by whole warps.
 struct TokenDecays {
   float delta = 0, high = 0, low = 0;
 
-  __device__ __forceinline__ void Fetch(const float* decays) {
-    const int token = static_cast<int>(threadIdx.x);
+  __device__ __forceinline__ void Fetch(const float* decays, int token) {
     delta = __ldg(decays + ScanDecays::kDelta * kScanChunk + token);
     high = __ldg(decays + ScanDecays::kHigh * kScanChunk + token);
     low = __ldg(decays + ScanDecays::kLow * kScanChunk + token);
   }
-  __device__ __forceinline__ void Publish(HeadDecays& to) const {
-    const unsigned token = threadIdx.x;
-    const unsigned last = token % kBlock ^ (kBlock - 1);
+  __device__ __forceinline__ void Publish(HeadDecays& to, int token) const {
+    const unsigned last = static_cast<unsigned>(token) % kBlock ^ (kBlock - 1);
     const float end_high = FromLane(high, last), end_low = FromLane(low, last);
     to.delta[token] = delta;
     to.high[token] = high;
