@@ -16,7 +16,7 @@ struct AlphaPart {
     kNone,      // no tensor scale
     kNvfp4,     // *value: the tensor's amax
     kScale,     // *value: the tensor's scale
-    kE4M3Amax,  // *value: the tensor's amax, of which the scale is computed
+    kE4M3Amax,  // *value: the tensor's amax, from which the scale is computed
     kE5M2Amax,
   };
 

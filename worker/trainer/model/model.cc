@@ -197,7 +197,7 @@ absl::Status Model::SetRecipe(const ResolvedRecipe& recipe) {
         BytesOfMemory(plan.of_model()), " (activations ", BytesOfMemory(plan.activations),
         ", working weights ", BytesOfMemory(plan.working_weights), ", scratch ",
         BytesOfMemory(plan.scratch), "); of ", BytesOfMemory(use.capacity), ", ",
-        BytesOfMemory(use.used), " are in use by weights, gradients, moments and products"));
+        BytesOfMemory(use.used), " are in use by weights, gradients, moments and GEMMs"));
   }
   for (Region* region : Regions()) NIBBLE_RETURN_IF_ERROR(region->Commit());
   NIBBLE_RETURN_IF_ERROR(Plan());
