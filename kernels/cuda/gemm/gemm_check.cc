@@ -221,7 +221,8 @@ void CheckGraphs(LayerCheck& check) {
                absl::StrCat("graphs: ", checker.failures(), " cases are wrong"));
 }
 
-// Engines choose alike without being told, in this process and, as a reader compares, in others.
+// Engines choose the same algorithms by default in this process; the printed hash is for comparing
+// processes.
 void CheckDefaultChoices(LayerCheck& check) {
   std::string texts[2];
   for (std::string& text : texts) {

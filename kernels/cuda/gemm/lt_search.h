@@ -1,6 +1,6 @@
-// Finds the algorithm of a matmul: the library's heuristics propose some, of which those whose sums
-// have a fixed order are candidates. The proposals depend on the problem, the library and the card
-// alone; measured times differ from run to run.
+// Finds the algorithm of a matmul. The library's heuristics propose algorithms; candidates are
+// those whose sums have a fixed order. The proposals depend on the problem, the library and the
+// card alone; measured times differ from run to run.
 //
 // Ownership: borrows everything. Thread-safety: one thread at a time.
 #ifndef NIBBLE_KERNELS_CUDA_GEMM_LT_SEARCH_H_

@@ -1,6 +1,6 @@
-// What the roles of a block of attention's backward pass on Hopper (attention_hopper_backward.cu)
-// share: the layout of its shared memory with the barriers that hand its parts over, and the jobs,
-// blocks of keys, that it works on.
+// Common to the roles of a block of attention's backward pass on Hopper
+// (attention_hopper_backward.cu): the layout of its shared memory, with the barriers that hand its
+// parts over, and its jobs, which are blocks of keys.
 //
 // Ownership: a block's shared memory. Thread-safety: as device code; a part is written by one role
 // and read by another, in the order that its two barriers give.

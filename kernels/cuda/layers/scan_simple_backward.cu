@@ -141,7 +141,7 @@ __global__ __launch_bounds__(kSimpleThreads) void BackwardKernel(
     __syncthreads();
 
     for (int t = first + thread / 32; t < first + kBlock; t += kSimpleWarps) {
-      // What later kernels read of tokens that do not exist is zero.
+      // Later kernels read zeros for tokens that do not exist.
       double balance = 0;
       float x_du = 0, left = 0, entered = 0;
       const bool leaves = t < tokens && info.followed && t >= info.last_doc;

@@ -13,7 +13,7 @@ namespace nibble {
 // Of a model or an optimizer: one that rejects its configuration would reject it again.
 absl::Status OfSpec(absl::Status status);
 
-// Of the data: missing or unusable data will not be better in another attempt; a full disk or a
+// Of the data: missing or unusable data will not improve in another attempt; a full disk or a
 // failed read may be.
 absl::Status OfData(absl::Status status);
 

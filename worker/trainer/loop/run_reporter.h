@@ -32,7 +32,7 @@ MemoryEvent MemoryOf(const Trainer& trainer, const MemoryUse& use, int64_t step)
 // One for every operand sampled.
 std::vector<link::v1::PrecisionSample> PrecisionOf(const StepReport& report, const Outline& outline,
                                                    const Timeline& timeline);
-// How the products of the trainer's linear layers are computed under the recipe that it prepared,
+// How the GEMMs of the trainer's linear layers are computed under the recipe that it prepared,
 // from `step` on.
 std::vector<link::v1::ProductPath> ProductsOf(const Trainer& trainer, int64_t step);
 // If a guard found something.

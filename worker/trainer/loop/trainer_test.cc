@@ -180,7 +180,7 @@ TEST(Trainer, AModelThatDoesNotFitIsRefusedWithTheSizesAndTheNearestSettingsThat
   const std::string message(tight.message());
   EXPECT_NE(message.find("micro-batches of 4 x 32 tokens take"), std::string::npos) << message;
   EXPECT_NE(message.find("training.micro_batch: 2 ("), std::string::npos) << message;
-  // What it says holds.
+  // The suggested setting fits.
   spec.training.micro_batch = 2;
   EXPECT_TRUE(refused(spec, used - plan.activations / 3).ok());
 

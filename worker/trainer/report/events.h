@@ -235,8 +235,7 @@ struct NoticeEvent {
 struct LostEvent {
   static constexpr char kName[] = "lost";
   static constexpr char kMeaning[] =
-      "Events before this line are missing: they could not be written, and memory for them ran "
-      "out.";
+      "Events are missing here: they could not be written, and the memory for them ran out.";
   int64_t events = 0;
 
   template <class Visitor>
