@@ -68,7 +68,7 @@ struct Problem {
   std::vector<float> lse;
 };
 
-// `products` matmuls over the visible pairs of all heads.
+// `products`: the number of matmuls over the visible pairs of all heads.
 template <class Run>
 void Measure(benchmark::State& state, const Problem& problem, double products, Run&& run) {
   AgainstPanel(state, 128, 128, 128, products * problem.ProductFlop(), run);

@@ -1,5 +1,5 @@
-// Runs one gang in a thread of its own, so that its files, its launch and its end keep nobody else
-// waiting, and publishes snapshots of it.
+// Runs one gang in a thread of its own, so that slow files, its launch and its end delay no other
+// gang, and publishes snapshots of it.
 //
 // Orders return at once; the thread carries them out one after the other. Repeating DumpStacks or
 // Kill has no effect. After each order and each Refresh the thread publishes a snapshot, and calls

@@ -37,7 +37,7 @@ class JobControl {
   // The agreement; equal on all ranks.
   struct Boundary {
     bool stop = false;
-    bool last_checkpoint = false;    // if stop: take a checkpoint, whatever the spec
+    bool last_checkpoint = false;    // if stop: take a checkpoint, whatever the spec requests
     bool pause = false;              // do not step before a later boundary
     bool storing = false;            // some rank is still storing its last checkpoint
     int64_t checkpoint_request = 0;  // a checkpoint is due when this has increased

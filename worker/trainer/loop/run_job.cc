@@ -77,7 +77,7 @@ class JobRun {
   std::unique_ptr<CheckpointTaker> checkpoints_;
   std::optional<RunModel::Resumed> resumed_;
   std::string begins_with_;        // notice of a run that starts from another job's weights
-  bool final_checkpoint_ = false;  // the run stops with a checkpoint, whatever the spec
+  bool final_checkpoint_ = false;  // the run stops with a checkpoint, whatever the spec requests
   RunSummary summary_;
 };
 
