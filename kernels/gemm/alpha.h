@@ -1,4 +1,4 @@
-// What an operand's tensor scale contributes to the alpha of a GEMM: the formulas, for host and
+// The contribution of an operand's tensor scale to the alpha of a GEMM: the formulas, for host and
 // device. gemm.h has the definition.
 //
 // Plain C++ without Abseil: device code includes it. Thread-safety: pure functions.

@@ -84,7 +84,7 @@ class GangRunner {
   mutable Mutex mutex_;
   std::shared_ptr<const GangSnapshot> snapshot_ ABSL_GUARDED_BY(mutex_);
   google::protobuf::RepeatedPtrField<v1::StepSample> samples_ ABSL_GUARDED_BY(mutex_);  // not taken
-  // Of the Refresh that the thread has not begun.
+  // State of the Refresh that the thread has not begun.
   bool refreshing_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const v1::DesiredGang> desired_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -13,8 +13,7 @@ namespace {
 
 using namespace scan;
 
-// Of the block's tokens t against all tokens k of the chunk, zero where neither depends on the
-// other.
+// The block's tokens t against all tokens k of the chunk; zero where neither depends on the other.
 struct PairMatrices {
   float mixed[kBlock][kScanChunk];  // k ≥ t: M_kt (C_k·B_t)
   float pair[kBlock][kScanChunk];   // k ≥ t: M_kt Δ_t (x_t·dy_k); k < t: M_tk Δ_k (x_k·dy_t)

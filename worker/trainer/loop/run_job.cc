@@ -33,7 +33,7 @@ constexpr int kBatchesAhead = 2;
 // Between two agreements of paused ranks: shorter than the timeout of any collective.
 constexpr std::chrono::milliseconds kPausePatience(500);
 
-// What a run owns, in the order in which it is made, and the loop over its steps.
+// The objects of a run, in the order in which they are made, and the loop over its steps.
 class JobRun {
  public:
   JobRun(const JobSpec& spec, std::unique_ptr<TrainDevice> device,

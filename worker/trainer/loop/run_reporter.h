@@ -1,4 +1,4 @@
-// What a run reports about itself: events and progress. rank_status.h has the reports to the
+// The reports of a run about itself: events and progress. rank_status.h has the reports to the
 // daemon.
 //
 // Ownership: a RunReporter owns event log and progress and borrows the stream. Thread-safety: one

@@ -53,7 +53,7 @@ struct StepReport {
   bool spike = false;       // the guard detected a loss spike
   double spike_z = 0;
   std::vector<BadOperand> bad_operands;  // of this rank, three at most
-  // Of this rank's last micro-batch, if the step samples them.
+  // Figures of this rank's last micro-batch, if the step samples them.
   std::vector<OperandFigures> figures;
 };
 

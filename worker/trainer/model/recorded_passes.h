@@ -40,7 +40,7 @@ class RecordedPasses {
   // Forgets all recordings: passes are different from now on.
   void Clear() { passes_.clear(); }
 
-  // Of passes that were recorded, for tests.
+  // The number of passes run from a recording; for tests.
   int64_t replays() const { return replays_; }
 
  private:
