@@ -116,10 +116,10 @@ absl::StatusOr<DataTokenizer> OfData(const DataSpec& data, const std::vector<Sou
   }
   if (label.empty()) label = data.tokenizer_label;
   if (label.empty() && others != nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.tokenizer: ", others->path, " (", others->field,
-                     ") does not record its tokenizer; give the file in data.tokenizer_model, "
-                     "'data.tokenizer: bytes', or its name alone in data.tokenizer_label"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data.tokenizer: ", others->path, " (", others->field,
+        ") does not record its tokenizer; give the tokenizer's file in data.tokenizer_model, "
+        "'data.tokenizer: bytes', or its name alone in data.tokenizer_label"));
   }
   if (label.empty()) label = ByteTokenizer().label();
   NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, FindFile(label, sources));
