@@ -8,7 +8,7 @@
 # On the node, from any directory, each prints a short table last:
 #
 #   bundle/gpu-check.sh        the quantisers: worked vectors, the CPU's bits, speed
-#   bundle/kernel-checks.sh    GEMMs, attention, Mamba-2, rows: compared with the CPU, and their times
+#   bundle/kernel-checks.sh    GEMMs, attention, Mamba-2, rows, gradients of whole models: compared with the CPU, and timed
 #   bundle/service-test.sh     the whole service: a job, a live switch, a rank killed 20 times (needs Python)
 #   bundle/presets-test.sh     losses of every recipe preset on the card beside the CPU's (needs Python)
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
@@ -22,7 +22,7 @@ targets=(
   //client:nibble //server:nibble-coordinator //worker/agent:nibble-worker //worker/trainer/loop:nibble-trainer
   //kernels/cuda:gpu_check //kernels/cuda/gemm:gemm_check
   //kernels/cuda/layers:attention_check //kernels/cuda/layers:mamba_check //kernels/cuda/layers:row_check
-  //bench/step:step_bench
+  //bench/step:gradient_check //bench/step:step_bench
 )
 packed=0
 if [ $# -eq 0 ]; then
@@ -102,6 +102,7 @@ run attention-times attention_check --no-check
 run mamba mamba_check
 run products gemm_check check
 run product-times gemm_check time
+run gradients gradient_check --device cuda
 exit $failed
 SCRIPT
 
