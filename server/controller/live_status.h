@@ -3,8 +3,8 @@
 // are pending. OrphanRegistry: what workers have of jobs that the store's present epoch did not
 // order.
 //
-// Ownership: own their contents. Thread-safety: all methods; they call nobody, so any lock may be
-// held around them.
+// Ownership: own their contents. Thread-safety: all methods; they call no other object, so any lock
+// may be held around them.
 #ifndef NIBBLE_SERVER_CONTROLLER_LIVE_STATUS_H_
 #define NIBBLE_SERVER_CONTROLLER_LIVE_STATUS_H_
 
