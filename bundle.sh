@@ -8,7 +8,7 @@
 # On the node, from any directory, each prints a short table last:
 #
 #   bundle/gpu-check.sh        the quantisers: worked vectors, the CPU's bits, speed
-#   bundle/kernel-checks.sh    GEMMs, attention, Mamba-2, rows, gradients of whole models: beside the CPU, and their times
+#   bundle/kernel-checks.sh    GEMMs, attention, Mamba-2, rows, gradients of whole models: compared with the CPU, and timed
 #   bundle/service-test.sh     the whole service: a job, a live switch, a rank killed 20 times (needs Python)
 #   bundle/presets-test.sh     losses of every recipe preset on the card beside the CPU's (needs Python)
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda

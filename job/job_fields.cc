@@ -176,9 +176,10 @@ const Record<TrainingSpec>& TrainingRecord() {
                 "recipe that quantises nothing"),
           OneOf(
               "products", &S::products,
-              "how products of quantised operands are computed on a card. fastest: on its FP8 and "
-              "FP4 tensor cores where it has them for the formats, otherwise emulated in BF16. "
-              "native: there or not at all. emulated: as on a CPU, but for the order of sums"),
+              "how GEMMs of quantised operands are computed on a card. fastest: on FP8 or FP4 "
+              "tensor cores if the card has them for the formats, otherwise emulated in BF16. "
+              "native: on these tensor cores, otherwise an error. emulated: as on a CPU, up to the "
+              "order of sums"),
           OneOf("recompute", &S::recompute,
                 "activation recomputation: saves memory, does not change results. blocks: the "
                 "forward pass of a block runs again before its backward pass"),

@@ -1,4 +1,4 @@
-// What a program needs to be started on this machine: a free port, and the end of its log for error
+// Helpers for starting programs on this machine: a free port, and the end of its log for error
 // messages.
 //
 // Thread-safety: all functions. A free port may be taken by the time it is used.

@@ -22,7 +22,7 @@ namespace nibble {
 
 struct OpCost {
   const char* kind;  // "norm forward"
-  double flops = 0;  // of matrix products
+  double flops = 0;  // of matmuls
   double bytes = 0;  // of other operations, read and written once each
 };
 

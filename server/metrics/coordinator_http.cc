@@ -58,7 +58,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> CoordinatorHttp::Start(
 absl::Status CoordinatorHttp::Ready() const {
   NIBBLE_RETURN_IF_ERROR(controller_.Health());
   NIBBLE_RETURN_IF_ERROR(store_.Health());
-  return serving_ ? absl::OkStatus() : absl::UnavailableError("it takes no calls");
+  return serving_ ? absl::OkStatus()
+                  : absl::UnavailableError("the coordinator does not accept calls");
 }
 
 std::string CoordinatorHttp::Metrics() const {

@@ -217,7 +217,7 @@ TEST_F(CoordinatorHttpTest, ProbesShowLivenessAndReadiness) {
   EXPECT_EQ(HttpGet(http_->port(), "/readyz").status(), absl::OkStatus());
   http_->SetServing(false);
   EXPECT_THAT(std::string(HttpGet(http_->port(), "/readyz").status().message()),
-              HasSubstr("503: it takes no calls"));
+              HasSubstr("503: the coordinator does not accept calls"));
   http_->SetServing(true);
   const auto next = static_cast<int64_t>(coordinator_.store().Info().last_sequence) + 1;
   coordinator_.store().FailAppend(next, FaultyStore::Fault::kDiskFull);

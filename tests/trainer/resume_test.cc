@@ -179,7 +179,7 @@ TEST_F(Resume, ARunKilledTwentyTimesEndsAsTheUndisturbedRun) {
   EXPECT_EQ(revisions.back().at("step"), last_change);
 }
 
-// A signal's frame is written below the stack pointer, which oneDNN's products keep in a buffer on
+// A signal's frame is written below the stack pointer, which oneDNN's GEMMs keep in a buffer on
 // the heap: so no thread of a rank runs a handler, and none takes the signals that stop a run but
 // the one that waits for them.
 TEST_F(Resume, NoSignalRunsAHandlerInARank) {

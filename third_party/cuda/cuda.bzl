@@ -73,7 +73,7 @@ def cuda_library(name, srcs, hdrs = [], textual = [], deps = [], contracts = Fal
       hdrs: headers for its users.
       textual: headers for its .cu files.
       deps: C++ libraries.
-      contracts: products and sums may become fused multiply-adds. Not where results are bit-identical to the CPU's.
+      contracts: multiplications and additions may be fused. Not where results are bit-identical to the CPU's.
       local_memory: kernels may use local memory, for spilled registers too; otherwise that is an error.
       visibility: as usual.
     """

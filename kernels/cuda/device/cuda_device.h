@@ -1,5 +1,5 @@
 // One CUDA card with everything that a model needs of it, for code that is also built where there
-// is no CUDA toolkit: this header names nothing of CUDA.
+// is no CUDA toolkit: this header includes nothing of CUDA.
 //
 // Ownership: a CudaDevice owns backend, GEMM engine and operations. Thread-safety: as
 // kernels/ops/backend.h.
@@ -23,8 +23,8 @@ class CudaDevice {
  public:
   struct Options {
     int index = 0;            // among the cards that this process sees (CUDA_VISIBLE_DEVICES)
-    size_t memory_bytes = 0;  // limit for tensors; 0: what there is
-    bool native = true;       // products of codes, as CudaGemm::Options
+    size_t memory_bytes = 0;  // limit for tensors; 0: all of the card's memory
+    bool native = true;       // as CudaGemm::Options
   };
   // Unimplemented if the program was built without a CUDA toolkit; otherwise as CudaBackend and
   // CudaGemm.

@@ -20,7 +20,7 @@ int64_t StrideBytes(const MutableMatrix& c) { return c.stride * DTypeBytes(c.dty
 
 LtType TypeOfResult(DType dtype) { return dtype == DType::kF32 ? LtType::kF32 : LtType::kBf16; }
 
-// The problem without alpha's place.
+// The problem, without deciding where alpha is stored.
 LtProblem ProblemOf(const GemmRequest& request, const PreparedOperand& a,
                     const PreparedOperand& b) {
   LtProblem problem;

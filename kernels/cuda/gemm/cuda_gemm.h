@@ -1,6 +1,6 @@
-// GEMMs on a CUDA card, through cuBLASLt and, where it has no such matmul, a kernel of our own.
-// Which one: gemm_path.h. Enqueues on the backend's stream; tensors' scales and amax stay in device
-// memory.
+// GEMMs on a CUDA card, through cuBLASLt or, if it has no such matmul, through a kernel of our own;
+// recipe/gemm_path.h chooses. Enqueues on the backend's stream; tensors' scales and amax stay in
+// device memory.
 //
 // BF16 operands take any transposition; codes are K-major. An operand that lacks the wanted form is
 // converted in each GEMM: codes without an emulated operand become BF16, codes of square blocks
@@ -17,8 +17,8 @@
 //
 // Results have the same bits in every call and, as algorithms are chosen by default, in every
 // process with the same cuBLASLt on the same kind of card; choices that were measured must be
-// loaded for that (Choices, LoadChoices). Native products depart from the definition in gemm.h in
-// two ways: the library applies scales in its own order, and the tensor cores add products of FP8
+// loaded for that (Choices, LoadChoices). Native GEMMs depart from the definition in gemm.h in two
+// ways: the library applies scales in its own order, and the tensor cores add products of FP8
 // codes with about 14 bits before the sum is promoted to FP32. Options::native switches them off.
 //
 // Gemm only enqueues, on the backend's stream. Exceptions, at the first GEMM of a shape: a choice

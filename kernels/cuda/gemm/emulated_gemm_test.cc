@@ -273,7 +273,7 @@ TEST_F(EmulatedGemm, WantsWhatTheCardMultiplies) {
   EXPECT_TRUE(plan.a.packed);
   plan = wants(90, Format::kFp8Block, Format::kFp8Block, false);
   EXPECT_EQ(plan.path, "emulated BF16 in slices of 128 (slow)");
-  EXPECT_EQ(plan.reason, "native products are switched off");
+  EXPECT_EQ(plan.reason, "native GEMMs are switched off");
   EXPECT_EQ(plan.a.form, OperandForm::kEmulatedSource);
   EXPECT_TRUE(plan.a.packed);
   plan = Engine(Card(90))->Wants({});

@@ -1,4 +1,4 @@
-// What tests set of the emulated CUDA runtime.
+// State of the emulated CUDA runtime that tests set.
 //
 // Thread-safety: one host thread.
 #ifndef NIBBLE_KERNELS_CUDA_GEMM_EMULATED_RUNTIME_H_

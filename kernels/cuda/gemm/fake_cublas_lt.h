@@ -1,6 +1,6 @@
 // A cuBLASLt in plain C++ for tests without a GPU: it computes what the descriptors say, on host
-// memory, in float64, and refuses what the manual excludes on a compute capability. So that the
-// engine's descriptors, layouts and scales are tested, though not the library's acceptance of them.
+// memory, in float64, and refuses what the manual excludes on a compute capability. It tests the
+// engine's descriptors, layouts and scales, but not whether the library accepts them.
 //
 // Thread-safety: one thread at a time; one capability per process at a time.
 #ifndef NIBBLE_KERNELS_CUDA_GEMM_FAKE_CUBLAS_LT_H_

@@ -90,8 +90,8 @@ absl::StatusOr<LtChoice> LtEngine::Choose(LtMatmul& matmul, const LtPointers& po
     NIBBLE_RETURN_IF_ERROR(LtStatus(library_, status, what));
     if (result.workspaceSize > queue_.workspace_bytes || !HasFixedOrder(library_, stored->second)) {
       return absl::FailedPreconditionError(absl::StrCat(
-          what, " needs ", result.workspaceSize, " bytes of workspace, of which there are ",
-          queue_.workspace_bytes, ", or does not add in a fixed order; drop it to choose anew"));
+          what, " needs ", result.workspaceSize, " bytes of workspace (there are ",
+          queue_.workspace_bytes, "), or does not add in a fixed order; drop it to choose anew"));
     }
     return LtChoice{stored->second};
   }

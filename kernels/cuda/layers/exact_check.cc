@@ -50,7 +50,7 @@ void CheckAdamW(LayerCheck& check, int64_t n) {
     request.grad = grad.device();
     request.outcome = outcome.device();
     check.ExpectOk("adamw", ops.Run(request));
-    // The CPU contracts products and sums where it can.
+    // The CPU fuses multiplications and additions where it can.
     const double distance = std::max({param.Distance(), m.Distance(), v.Distance()});
     check.Expect(distance < 1e-6, absl::StrCat("adamw of ", n, " elements, update ", update, ": ",
                                                distance, " from the CPU's"));

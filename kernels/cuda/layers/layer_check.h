@@ -74,7 +74,7 @@ class LayerCheck {
 
   // Prints a line and counts a failure unless `condition`.
   void Expect(bool condition, const std::string& what);
-  // How many times the CPU's distance a result of so many elements may have.
+  // The factor by which the distance of a result of `elements` elements may exceed the CPU's.
   static double Allowance(int64_t elements);
   // Judges `result` as described above.
   void ExpectClose(const std::string& name, CheckTensor& result);

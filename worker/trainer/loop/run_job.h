@@ -53,7 +53,8 @@ struct RunSummary {
   int64_t last_checkpoint = -1;  // step of the newest one stored
   double loss = 0;               // of the last step
   std::string reason;            // "completed", "early_stop", "stopped"
-  // Of the last checkpoint attempted; if not OK, the steps since the one before are not saved.
+  // Outcome of the last checkpoint attempted; if not OK, the steps since the one before are not
+  // saved.
   absl::Status checkpoint_status;
 };
 

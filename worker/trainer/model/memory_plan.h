@@ -1,4 +1,4 @@
-// What training takes of a device's memory, by purpose, planned before anything is allocated.
+// The device memory that training takes, by purpose, planned before anything is allocated.
 //
 // Ownership: values. Thread-safety: values and pure functions.
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_MEMORY_PLAN_H_

@@ -12,9 +12,9 @@ namespace nibble {
 namespace {
 
 // A chunk's logits and their gradient take Backend::chunk_bytes(). Small chunks read and write the
-// weight's FP32 gradient more often, which costs d_model / rows of what the logits cost, or so.
+// weight's FP32 gradient more often, which costs about d_model / rows of the cost of the logits.
 constexpr int64_t kFewestRows = 128;
-constexpr int64_t kFewestRowBytes = int64_t{64} << 10;  // a narrower row counts as so many
+constexpr int64_t kFewestRowBytes = int64_t{64} << 10;  // narrower rows count as this many
 
 // Each head has a buffer of its own.
 static_assert(sizeof(QuantHead) <= Region::kAlign);
@@ -197,7 +197,7 @@ absl::Status Model::SetRecipe(const ResolvedRecipe& recipe) {
         BytesOfMemory(plan.of_model()), " (activations ", BytesOfMemory(plan.activations),
         ", working weights ", BytesOfMemory(plan.working_weights), ", scratch ",
         BytesOfMemory(plan.scratch), "); of ", BytesOfMemory(use.capacity), ", ",
-        BytesOfMemory(use.used), " are in use by weights, gradients, moments and products"));
+        BytesOfMemory(use.used), " are in use by weights, gradients, moments and GEMMs"));
   }
   for (Region* region : Regions()) NIBBLE_RETURN_IF_ERROR(region->Commit());
   NIBBLE_RETURN_IF_ERROR(Plan());
@@ -259,7 +259,7 @@ absl::Status Model::Plan() {
   scratch_.Rewind();
   if (status.ok()) status = head_.Allocate(tokens_, step_, scratch_);
   if (!status.ok()) return status;
-  // A buffer of its own for each head: where memory is only measured, this many are known by now.
+  // One count for each head; heads have a buffer each, so the region's size gives their number.
   NIBBLE_ASSIGN_OR_RETURN(non_finite_,
                           step_.Allocate(static_cast<size_t>(heads()) * sizeof(uint64_t)));
   return absl::OkStatus();
