@@ -11,6 +11,7 @@
 #   bundle/kernel-checks.sh    products, attention, Mamba-2, rows: beside the CPU, and their times
 #   bundle/service-test.sh     the whole service: a job, a live switch, a rank killed 20 times (needs Python)
 #   bundle/presets-test.sh     losses of every recipe preset on the card beside the CPU's (needs Python)
+#   bundle/sanitizer.sh        compute-sanitizer's tools over the checks (needs Python)
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
 #   bundle/beside-torch.sh     the same beside PyTorch, if it is there
 #   bundle/learning.sh         losses of BF16, NVFP4 and MXFP4 over 200 M tokens of the node's own text (needs Python)
@@ -129,6 +130,14 @@ cat > "$out/beside-torch.sh" <<'SCRIPT'
 here=$(cd "$(dirname "$0")" && pwd)
 export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 exec python3 "$here/gpu/beside_torch.py" "$here/bin" "$@"
+SCRIPT
+
+cat > "$out/sanitizer.sh" <<'SCRIPT'
+#!/bin/bash
+# compute-sanitizer over the checks; see sanitizer.py.
+here=$(cd "$(dirname "$0")" && pwd)
+export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+exec python3 "$here/tests/sanitizer.py" "$here/bin" "$@"
 SCRIPT
 
 cat > "$out/learning.sh" <<'SCRIPT'

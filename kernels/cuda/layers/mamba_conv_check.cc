@@ -114,23 +114,23 @@ void CheckCase(LayerCheck& check, CudaMambaOps& ops, const ConvCase& c) {
 
 }  // namespace
 
-void CheckMambaConv(LayerCheck& check) {
+void CheckMambaConv(LayerCheck& check, bool few) {
   CudaMambaOps ops(check.cuda());
-  for (const ConvCase& c : std::vector<ConvCase>{{1, 1, 1, 4},
-                                                 {1, 1, 8, 1},
-                                                 {2, 3, 16, 4},
-                                                 {3, 5, 7, 2},
-                                                 {2, 64, 24, 4, 10},
-                                                 {1, 65, 264, 4, 0, 8},
-                                                 {2, 129, 136, 4, 30, 16},
-                                                 {2, 200, 40, 4, 3, 5},
-                                                 {3, 97, 33, 4, 20},
-                                                 {2, 70, 12, 3, 9, 4},
-                                                 {1, 700, 20, 16, 40},
-                                                 {1, 130, 35, 7, 1, 2},
-                                                 {4, 33, 70, 5},
-                                                 {1, 20, 9, 16, 6, 1},
-                                                 {1, 1025, 600, 4, 100}}) {
+  for (const ConvCase& c : CasesOf<ConvCase>(few, {{1, 1, 1, 4},
+                                                   {1, 1, 8, 1},
+                                                   {2, 3, 16, 4},
+                                                   {3, 5, 7, 2},
+                                                   {2, 64, 24, 4, 10},
+                                                   {1, 65, 264, 4, 0, 8},
+                                                   {2, 129, 136, 4, 30, 16},
+                                                   {2, 200, 40, 4, 3, 5},
+                                                   {3, 97, 33, 4, 20},
+                                                   {2, 70, 12, 3, 9, 4},
+                                                   {1, 700, 20, 16, 40},
+                                                   {1, 130, 35, 7, 1, 2},
+                                                   {4, 33, 70, 5},
+                                                   {1, 20, 9, 16, 6, 1},
+                                                   {1, 1025, 600, 4, 100}})) {
     CheckCase(check, ops, c);
   }
   Report(check, "convolution");

@@ -226,46 +226,47 @@ void CheckNan(LayerCheck& check, CudaMambaOps& ops, const ScanShape& shape) {
 }  // namespace
 
 // heads, head_dim, groups, state, chunk
-void CheckMambaScan(LayerCheck& check, bool small) {
+void CheckMambaScan(LayerCheck& check, const MambaCheckOptions& options) {
+  const bool small = options.small, few = options.few;
   CudaMambaOps ops(check.cuda()), simple(check.cuda());
   simple.UseSimpleScanOnly(true);
-  for (const ScanCase& c : std::vector<ScanCase>{
-           {{2, 16, 1, 16, 64}, 1, 1},
-           {{2, 16, 1, 48, 64}, 2, 20, 6},
-           {{3, 24, 1, 40, 128}, 2, 128, 0, 8},
-           {{4, 32, 2, 64, 16}, 1, 300, 40},
-           {{4, 64, 4, 64, 128}, 2, 129, 0},
-           {{2, 64, 1, 128, 128}, 2, 270, 90, 16},
-           {{2, 80, 2, 128, 128}, 1, 257},
-           {{3, 80, 1, 72, 100}, 2, 260, 3},
-           {{1, 128, 1, 24, 64}, 1, 140, 50},
-           {{2, 176, 2, 128, 128}, 1, 150},
-           {{32, 16, 1, 48, 64}, 4, 140, 50},  // pairs of lanes, lanes in parts
-       }) {
+  for (const ScanCase& c : CasesOf<ScanCase>(
+           few, {
+                    {{2, 16, 1, 16, 64}, 1, 1},
+                    {{2, 16, 1, 48, 64}, 2, 20, 6},
+                    {{3, 24, 1, 40, 128}, 2, 128, 0, 8},
+                    {{4, 32, 2, 64, 16}, 1, 300, 40},
+                    {{4, 64, 4, 64, 128}, 2, 129, 0},
+                    {{2, 64, 1, 128, 128}, 2, 270, 90, 16},
+                    {{2, 80, 2, 128, 128}, 1, 257},
+                    {{3, 80, 1, 72, 100}, 2, 260, 3},
+                    {{1, 128, 1, 24, 64}, 1, 140, 50},
+                    {{2, 176, 2, 128, 128}, 1, 150},
+                    {{32, 16, 1, 48, 64}, 4, 140, 50},  // pairs of lanes, lanes in parts
+                })) {
     CheckCase(check, ops, c, "tiles", false);
   }
   Report(check, "scan, tiles");
-  for (const ScanCase& c : std::vector<ScanCase>{
-           {{2, 3, 1, 5, 7}, 1, 1},
-           {{2, 3, 1, 5, 7}, 3, 24, 5},
-           {{3, 37, 3, 21, 33}, 2, 150, 30},
-           {{4, 16, 2, 16, 16}, 2, 140, 20, 3},
-           {{1, 70, 1, 40, 64}, 1, 90},
-           {{2, 8, 1, 160, 64}, 1, 260, 100},
-           {{4, 4, 2, 8, 16}, 2, 300, 0},
-       }) {
+  for (const ScanCase& c : CasesOf<ScanCase>(few, {
+                                                      {{2, 3, 1, 5, 7}, 1, 1},
+                                                      {{2, 3, 1, 5, 7}, 3, 24, 5},
+                                                      {{3, 37, 3, 21, 33}, 2, 150, 30},
+                                                      {{4, 16, 2, 16, 16}, 2, 140, 20, 3},
+                                                      {{1, 70, 1, 40, 64}, 1, 90},
+                                                      {{2, 8, 1, 160, 64}, 1, 260, 100},
+                                                      {{4, 4, 2, 8, 16}, 2, 300, 0},
+                                                  })) {
     CheckCase(check, simple, c, "simple", true);
   }
   Report(check, "scan, simple");
   for (const auto& [mean, spread] :
-       {std::pair(-60.0f, 1.0f), std::pair(-12.0f, 4.0f), std::pair(0.0f, 12.0f),
-        std::pair(30.0f, 1.0f), std::pair(-300.0f, 200.0f)}) {
+       CasesOf<std::pair<float, float>>(few, {{-60, 1}, {-12, 4}, {0, 12}, {30, 1}, {-300, 200}})) {
     const ScanCase c = {{3, 16, 1, 16, 32}, 2, 200, 0, 0, mean, spread};
     CheckCase(check, ops, c, "tiles", true);
     CheckCase(check, simple, c, "simple", false);
   }
   Report(check, "scan, steps of all sizes");
-  for (int begin = 1; begin < (small ? 40 : 300); begin += 7) {
+  for (int begin = 1; begin < (few ? 10 : small ? 40 : 300); begin += 7) {
     const ScanCase c = {{2, 16, 1, 16, 64}, 1, 300, begin};
     CheckCase(check, ops, c, "tiles", !small);
   }
