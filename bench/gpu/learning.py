@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""What 4-bit training costs in loss on real text: one model, the same batches, under several recipes.
+"""The gap in loss of 4-bit training on real text: one model on the same batches under several recipes.
 
     bench/gpu/learning.py BIN [--text DIR_OR_FILE...] [--seconds 540] [--output DIR]
 
-BIN: the directory of nibble and nibble-trainer. Text: source code and documentation below --text (directories, files,
-and tar archives, of which an incomplete one is read as far as it goes), without it below this node's own Python and
-CUDA installations. Files with the same bytes count once; the order of documents and the choice of those held out
-follow from the hash of their bytes, so one node always makes the same data.
+BIN: the directory of nibble and nibble-trainer. The text is source code and documentation: the files below --text
+(directories, files and tar archives; an incomplete archive is read up to its end), by default those of this node's own
+Python and CUDA installations. Files with equal bytes are read once. The hash of a document's bytes decides its place in
+the data and whether it is held out, so one node always makes the same data.
 
-A run that does not end within --seconds is stopped with a checkpoint; the same command goes on from there, and exits 3
+A run that does not end within --seconds is stopped with a checkpoint. The same command resumes it; it exits with 3
 until all runs are done. Writes losses.csv (every step of every run), validation.csv and table.txt to the output
-directory, and prints the table last: training loss (mean of the last steps), loss on the held-out documents, what each
-is above BF16's, and tokens per second (median over the steps).
+directory, and prints the table last: training loss (mean of the last twentieth of the steps), loss on held-out
+documents, the gaps to BF16, and tokens per second (median over the steps).
 """
 
 import argparse
@@ -307,7 +307,7 @@ def main():
     done = all([train(programs, root, run, values, deadline) for run in runs])
     lines = report(root, runs, tokens_per_step, max(1, steps // 20))
     if not done:
-        lines.append("NOT DONE: the same command goes on from the checkpoints")
+        lines.append("NOT DONE: run the same command again, it resumes from the checkpoints")
     (root / "table.txt").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
     return 0 if done else 3

@@ -80,6 +80,9 @@ class LayerCheck {
   // Judges `result` as described above.
   void ExpectClose(const std::string& name, CheckTensor& result);
   void ExpectOk(const std::string& name, const absl::Status& status);
+  // `run()` of operations that have not run before keeps as much memory as ScratchBytes() says,
+  // `bytes`, but for a few.
+  void ExpectKeeps(const std::string& name, size_t bytes, const std::function<void()>& run);
   int64_t failures() const { return failures_; }
   int64_t checks() const { return checks_; }
 

@@ -54,18 +54,21 @@ void CheckCase(LayerCheck& check, CudaMambaOps& ops, const ConvCase& c) {
                                                     .in = constant(from),
                                                     .out = result}));
   };
+  size_t scratch_bytes = 0;
   const auto backward = [&](MambaOps& to, const SequenceLayout& where, float* w, float* b,
                             MutableMatrix from, MutableMatrix gradient, MutableMatrix result,
                             float* dw, float* db) {
-    check.ExpectOk(c.Name(), to.Backward(ConvBackward{.layout = where,
-                                                      .width = c.width,
-                                                      .weight = w,
-                                                      .bias = b,
-                                                      .in = constant(from),
-                                                      .dout = constant(gradient),
-                                                      .din = result,
-                                                      .dweight = dw,
-                                                      .dbias = db}));
+    const ConvBackward request = {.layout = where,
+                                  .width = c.width,
+                                  .weight = w,
+                                  .bias = b,
+                                  .in = constant(from),
+                                  .dout = constant(gradient),
+                                  .din = result,
+                                  .dweight = dw,
+                                  .dbias = db};
+    check.ExpectOk(c.Name(), to.Backward(request));
+    scratch_bytes = to.ScratchBytes(request);
   };
   MambaOps& cpu = check.cpu().mamba();
   forward(cpu, layout, weight.host(), bias.host(), in.f32(), out.f32());
@@ -110,6 +113,14 @@ void CheckCase(LayerCheck& check, CudaMambaOps& ops, const ConvCase& c) {
       ExpectNear(check, name + " dbias", RelativeDistance(first_dbias, dbias_f32.data()), 1e-5);
     }
   }
+  CudaMambaOps fresh(cuda);
+  CheckArray<float> dweight(cuda, weights_before), dbias(cuda, bias_before);
+  const size_t used = cuda.memory().use().used;
+  backward(fresh, on_device, weight.device(), bias.device(), in.device(), dout.device(),
+           din.device(), dweight.device(), dbias.device());
+  const size_t kept = cuda.memory().use().used - used;
+  check.Expect(kept == scratch_bytes,
+               absl::StrCat(c.Name(), ": keeps ", kept, " bytes, said ", scratch_bytes));
 }
 
 }  // namespace

@@ -84,17 +84,19 @@ class Problem {
                                                        .xbc = Const(xbc.device(type)),
                                                        .dt = Const(dt.device(type)),
                                                        .y = y.device(type)}));
-    check_.ExpectOk(c_.Name(), ops.Backward(ScanBackward{.shape = c_.shape,
-                                                         .params = params,
-                                                         .layout = layout,
-                                                         .xbc = Const(xbc.device(type)),
-                                                         .dt = Const(dt.device(type)),
-                                                         .dy = Const(dy.device(type)),
-                                                         .dxbc = dxbc.device(type),
-                                                         .ddt = ddt.device(type),
-                                                         .ddt_bias = ddt_bias.device(),
-                                                         .da_log = da_log.device(),
-                                                         .dd = dd.device()}));
+    const ScanBackward backward = {.shape = c_.shape,
+                                   .params = params,
+                                   .layout = layout,
+                                   .xbc = Const(xbc.device(type)),
+                                   .dt = Const(dt.device(type)),
+                                   .dy = Const(dy.device(type)),
+                                   .dxbc = dxbc.device(type),
+                                   .ddt = ddt.device(type),
+                                   .ddt_bias = ddt_bias.device(),
+                                   .da_log = da_log.device(),
+                                   .dd = dd.device()};
+    check_.ExpectOk(c_.Name(), ops.Backward(backward));
+    scratch_bytes = ops.ScratchBytes(backward);
     return {y.DeviceValues(type),
             dxbc.DeviceValues(type),
             ddt.DeviceValues(type),
@@ -166,6 +168,7 @@ class Problem {
   CheckArray<float> dt_bias, a_log, d;
   CheckArray<int32_t> documents;
   const std::vector<float> before;
+  size_t scratch_bytes = 0;  // of the last Run()
 
  private:
   Params f32_, bf16_;
@@ -187,7 +190,11 @@ void CheckCase(LayerCheck& check, CudaMambaOps& ops, const ScanCase& c, const st
       CudaMambaOps one_by_one(check.cuda());
       one_by_one.SetBatchBytes(1);
       one_by_one.UseSimpleScanOnly(path == "simple");
+      const size_t used = check.cuda().memory().use().used;
       const Problem::Results again = problem.Run(one_by_one, type);
+      const size_t kept = check.cuda().memory().use().used - used;
+      check.Expect(kept == problem.scratch_bytes,
+                   absl::StrCat(name, ": keeps ", kept, " bytes, said ", problem.scratch_bytes));
       check.Expect(first.Same(again), name + ": batches of sequences change the result");
     }
   }

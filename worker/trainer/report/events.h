@@ -78,6 +78,8 @@ struct MemoryEvent {
   int64_t working_weights = 0;
   int64_t activations = 0;
   int64_t scratch = 0;
+  int64_t operations = 0;
+  int64_t fixed = 0;
   int64_t total = 0;
   int64_t capacity = 0;
 
@@ -91,6 +93,8 @@ struct MemoryEvent {
     visit("working_weights", &E::working_weights, "bytes", "in the formats of the recipe");
     visit("activations", &E::activations, "bytes", "kept for the backward pass or between blocks");
     visit("scratch", &E::scratch, "bytes", "of one operation or block at a time");
+    visit("operations", &E::operations, "bytes", "that operations keep from step to step");
+    visit("fixed", &E::fixed, "bytes", "of the device's libraries, and of batches");
     visit("total", &E::total, "bytes", "of these");
     visit("capacity", &E::capacity, "bytes", "that the device has for the run; 0: no limit");
   }
