@@ -11,8 +11,10 @@
 #   bundle/kernel-checks.sh    GEMMs, attention, Mamba-2, rows, gradients of whole models: compared with the CPU, and timed
 #   bundle/service-test.sh     the whole service: a job, a live switch, a rank killed 20 times (needs Python)
 #   bundle/presets-test.sh     losses of every recipe preset on the card beside the CPU's (needs Python)
+#   bundle/sanitizer.sh        compute-sanitizer's tools over the checks (needs Python)
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
 #   bundle/beside-torch.sh     the same beside PyTorch, if it is there
+#   bundle/learning.sh         losses of BF16, NVFP4 and MXFP4 over 200 M tokens of the node's own text (needs Python)
 #   bundle/with.sh PROGRAM...  runs any of the bundled programs, such as nibble
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -130,11 +132,27 @@ here=$(cd "$(dirname "$0")" && pwd)
 export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 exec python3 "$here/gpu/beside_torch.py" "$here/bin" "$@"
 SCRIPT
+
+cat > "$out/sanitizer.sh" <<'SCRIPT'
+#!/bin/bash
+# compute-sanitizer over the checks; see sanitizer.py.
+here=$(cd "$(dirname "$0")" && pwd)
+export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+exec python3 "$here/tests/sanitizer.py" "$here/bin" "$@"
+SCRIPT
+
+cat > "$out/learning.sh" <<'SCRIPT'
+#!/bin/bash
+# One model under several recipes on real text; see learning.py.
+here=$(cd "$(dirname "$0")" && pwd)
+export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+exec python3 "$here/gpu/learning.py" "$here/bin" "$@"
+SCRIPT
 chmod 755 "$out"/*.sh
 
 mkdir -p "$out/tests" "$out/gpu" "$out/peers"
 cp tests/gpu/*.py "$out/tests/"
-cp bench/gpu/beside_torch.py "$out/gpu/"
+cp bench/gpu/*.py "$out/gpu/"
 cp bench/peers/torch_transformer.py bench/peers/mamba_kernels.py "$out/peers/"
 du -sh "$out" | awk '{ print "bundle: " $1 " in " $2 }'
 if [ $packed = 1 ]; then

@@ -59,6 +59,8 @@ MemoryEvent MemoryOf(const Trainer& trainer, const MemoryUse& use, int64_t step)
           .working_weights = static_cast<int64_t>(plan.working_weights),
           .activations = static_cast<int64_t>(plan.activations),
           .scratch = static_cast<int64_t>(plan.scratch),
+          .operations = static_cast<int64_t>(plan.operations),
+          .fixed = static_cast<int64_t>(plan.fixed),
           .total = static_cast<int64_t>(plan.total()),
           .capacity = static_cast<int64_t>(use.capacity)};
 }

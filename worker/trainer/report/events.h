@@ -77,6 +77,8 @@ struct MemoryEvent {
   int64_t working_weights = 0;
   int64_t activations = 0;
   int64_t scratch = 0;
+  int64_t operations = 0;
+  int64_t fixed = 0;
   int64_t total = 0;
   int64_t capacity = 0;
 
@@ -91,6 +93,8 @@ struct MemoryEvent {
     visit("activations", &E::activations, "bytes",
           "activations kept for the backward pass or between blocks");
     visit("scratch", &E::scratch, "bytes", "scratch of one operation or block at a time");
+    visit("operations", &E::operations, "bytes", "scratch that operations keep from step to step");
+    visit("fixed", &E::fixed, "bytes", "workspaces of the device's libraries, and batches");
     visit("total", &E::total, "bytes", "sum of the above");
     visit("capacity", &E::capacity, "bytes", "memory that the device has for the run; 0: no limit");
   }
