@@ -35,7 +35,7 @@ int64_t ChunkRows(int64_t vocab, int64_t tokens, int64_t chunk_bytes) {
 }  // namespace
 
 absl::StatusOr<ModelMemory> LayOutModel(const Outline& outline, const ResolvedRecipe& recipe,
-                                        const GemmHardware& hardware, const MicroBatch& batch,
+                                        const GemmHardware& hardware, const BatchShape& batch,
                                         int64_t chunk_bytes) {
   using enum OperandRole;
   NIBBLE_RETURN_IF_ERROR(CheckLayers(recipe, outline));

@@ -16,7 +16,7 @@
 
 namespace nibble {
 
-struct MicroBatch {
+struct BatchShape {
   int64_t sequences = 1;
   int64_t length = 0;      // tokens of a sequence
   bool recompute = false;  // blocks run forward again just before their backward pass
@@ -35,7 +35,7 @@ struct ModelMemory {
 // InvalidArgument naming the field, its value and the bound for tokens outside [1, 2^24], or for a
 // recipe that was resolved against another model.
 absl::StatusOr<ModelMemory> LayOutModel(const Outline& outline, const ResolvedRecipe& recipe,
-                                        const GemmHardware& hardware, const MicroBatch& batch,
+                                        const GemmHardware& hardware, const BatchShape& batch,
                                         int64_t chunk_bytes);
 
 // P is the number of parameters, R the number of ranks. One rank alone shards and exchanges
@@ -66,7 +66,7 @@ struct MemoryRequest {
   Sharding sharding = Sharding::kOptimizer;
   int64_t nodes = 1;
   int64_t cards_per_node = 1;
-  MicroBatch batch;
+  BatchShape batch;
   GemmHardware hardware;
   int64_t ranks() const { return nodes * cards_per_node; }
 };

@@ -89,7 +89,7 @@ TEST(ModelMemoryTest, OneMlpBlockMatchesHandCount) {
   spec.d_ff = 512;
   spec.vocab = 64;
   const Planned planned = PlannedModel(spec, "bf16");
-  const MicroBatch batch = {.sequences = 2, .length = 128};
+  const BatchShape batch = {.sequences = 2, .length = 128};
   const ModelMemory memory =
       LayOutModel(planned.outline, planned.recipe, {}, batch, int64_t{1} << 30).value();
   const int64_t tokens = 256, stream = 2 * tokens * 128, wide = 2 * tokens * 512;
@@ -105,7 +105,7 @@ TEST(ModelMemoryTest, AQuantisedCopyReplacesTheInputOfALinear) {
   spec.d_model = 128;
   spec.d_ff = 512;
   spec.vocab = 64;
-  const MicroBatch batch = {.sequences = 2, .length = 128};
+  const BatchShape batch = {.sequences = 2, .length = 128};
   const auto activations = [&](const char* preset, int capability) {
     const Planned planned = PlannedModel(spec, preset);
     return LayOutModel(planned.outline, planned.recipe, {.capability = capability}, batch,

@@ -52,7 +52,7 @@ struct StepRequest {
   GatherForm form = GatherForm::kPacked;
   int64_t nodes = 1;
   int64_t cards_per_node = 8;
-  MicroBatch batch;  // of one card
+  BatchShape batch;  // of one card
   int64_t micro_batches = 1;
   CardRates rates;
 };

@@ -100,7 +100,7 @@ constexpr MemoryPart kMemoryParts[] = {
 // What makes a plan fit that does not, in options of the command.
 absl::StatusOr<std::string> RemedyOf(const Outline& outline, const TrainingSetup& setup,
                                      const LevelMemory& level) {
-  const MicroBatch& batch = setup.memory.batch;
+  const BatchShape& batch = setup.memory.batch;
   if (level.largest_recomputed >= batch.sequences) return std::string("it fits with --recompute");
   if (level.largest > 0) return absl::StrCat("it fits with --batch ", level.largest);
   if (level.largest_recomputed > 0) {
