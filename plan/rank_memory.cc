@@ -34,14 +34,18 @@ int64_t ChunkRows(int64_t vocab, int64_t tokens, int64_t chunk_bytes) {
 
 }  // namespace
 
+absl::Status CheckBatch(const BatchShape& batch) {
+  NIBBLE_RETURN_IF_ERROR(CheckSize("batch", batch.sequences, kMostTokens));
+  NIBBLE_RETURN_IF_ERROR(CheckSize("sequence", batch.length, kMostTokens));
+  return CheckSize("tokens", batch.tokens(), kMostTokens);
+}
+
 absl::StatusOr<ModelMemory> LayOutModel(const Outline& outline, const ResolvedRecipe& recipe,
                                         const GemmHardware& hardware, const BatchShape& batch,
                                         int64_t chunk_bytes) {
   using enum OperandRole;
   NIBBLE_RETURN_IF_ERROR(CheckLayers(recipe, outline));
-  NIBBLE_RETURN_IF_ERROR(CheckSize("sequences", batch.sequences, kMostTokens));
-  NIBBLE_RETURN_IF_ERROR(CheckSize("sequence", batch.length, kMostTokens));
-  NIBBLE_RETURN_IF_ERROR(CheckSize("tokens", batch.tokens(), kMostTokens));
+  NIBBLE_RETURN_IF_ERROR(CheckBatch(batch));
   const ModelSpec& spec = outline.spec;
   const int64_t tokens = batch.tokens();
   const int64_t stream = Aligned(kBf16Bytes * tokens * spec.d_model);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "model/outline.h"
 #include "plan/sharding.h"
@@ -23,6 +24,10 @@ struct BatchShape {
   int64_t tokens() const { return sequences * length; }
 };
 
+// InvalidArgument naming the field, its value and the bound for sequences, length or tokens outside
+// [1, 2^24].
+absl::Status CheckBatch(const BatchShape& batch);
+
 // What the model allocates beside its parameters, with BF16 activations. The same numbers as
 // Model::Measure (worker/trainer/model), which lays its tensors out; rank_memory_test.cc there
 // compares.
@@ -32,8 +37,7 @@ struct ModelMemory {
   int64_t scratch = 0;      // of one operation or block at a time
 };
 // `chunk_bytes`: of the head's logits and their gradient, see Backend::chunk_bytes().
-// InvalidArgument naming the field, its value and the bound for tokens outside [1, 2^24], or for a
-// recipe that was resolved against another model.
+// InvalidArgument as CheckBatch(), or for a recipe that was resolved against another model.
 absl::StatusOr<ModelMemory> LayOutModel(const Outline& outline, const ResolvedRecipe& recipe,
                                         const GemmHardware& hardware, const BatchShape& batch,
                                         int64_t chunk_bytes);

@@ -217,8 +217,7 @@ TEST(RankMemoryTest, RefusesWhatItCannotCount) {
   };
   EXPECT_EQ(refused({.nodes = 250000, .cards_per_node = 8, .batch = {.length = 1}}),
             "ranks: 2000000 is not in [1, 1048576]");
-  EXPECT_EQ(refused({.batch = {.sequences = 0, .length = 1}}),
-            "sequences: 0 is not in [1, 16777216]");
+  EXPECT_EQ(refused({.batch = {.sequences = 0, .length = 1}}), "batch: 0 is not in [1, 16777216]");
   EXPECT_EQ(refused({.batch = {.sequences = 8192, .length = 8192}}),
             "tokens: 67108864 is not in [1, 16777216]");
   EXPECT_EQ(PlanRankMemory(planned.outline, {}, {.batch = {.length = 1}}).status().code(),

@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "common/text/quantity.h"
 #include "common/text/table.h"
@@ -64,6 +63,7 @@ absl::StatusOr<TrainingSetup> ReadTrainingFlags(const Outline& outline, int64_t 
   NIBBLE_ASSIGN_OR_RETURN(setup.rates.link, ParseByteRate(flags.link));
   NIBBLE_ASSIGN_OR_RETURN(setup.rates.fabric, ParseByteRate(flags.fabric));
   NIBBLE_ASSIGN_OR_RETURN(setup.rates.flops, ParseFlopRate(flags.rate));
+  NIBBLE_RETURN_IF_ERROR(CheckBatch(memory.batch));
   NIBBLE_RETURN_IF_ERROR(FindPreset(flags.recipe).status());
   NIBBLE_ASSIGN_OR_RETURN(setup.recipe,
                           Resolve({.preset = flags.recipe}, outline, memory.batch.tokens()));
