@@ -102,7 +102,9 @@ absl::StatusOr<std::string> RemedyOf(const Outline& outline, const TrainingSetup
                                      const LevelMemory& level) {
   const BatchShape& batch = setup.memory.batch;
   if (level.largest_recomputed >= batch.sequences) return std::string("it fits with --recompute");
-  if (level.largest > 0) return absl::StrCat("it fits with --batch ", level.largest);
+  if (level.largest > 0 && !batch.recompute) {
+    return absl::StrCat("it fits with --batch ", level.largest);
+  }
   if (level.largest_recomputed > 0) {
     return absl::StrCat("it fits with --batch ", level.largest_recomputed, " --recompute");
   }
