@@ -23,8 +23,9 @@ REFERENCE = Variable(
 REFERENCE_AGE = Variable(
     "reference_age",
     "Reference started earlier by",
-    "How much earlier the reference job started, as 90m or 2d: its loss is shifted by that",
-    "0s",
+    "How much earlier the reference job started, as 90m or 2d: its loss is shifted by that. At "
+    "least 1s.",
+    "1s",
     kind="text",
 )
 OPERAND = Variable(
