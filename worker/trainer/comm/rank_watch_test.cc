@@ -1,4 +1,5 @@
-// The watch of ranks on devices, with processes as ranks and devices that do what the test says.
+// The watch of ranks on devices, and their collectives, with processes as ranks and devices that do
+// what the test says.
 #include "worker/trainer/comm/rank_watch.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +13,9 @@
 #include <utility>
 
 #include "common/mutex.h"
+#include "kernels/late/late_device.h"
 #include "worker/link/trainer_exit.h"
+#include "worker/trainer/comm/device_collective.h"
 #include "worker/trainer/comm/gloo_collective.h"
 #include "worker/trainer/comm/rank_processes_testing.h"
 
@@ -69,8 +72,13 @@ class ScriptedGroup final : public RankGroup {
   }
 
  private:
-  static absl::Status Nothing() { return absl::OkStatus(); }
+  absl::Status Run(uint64_t number) {
+    begun_ = number;
+    if (!hangs_) completed_ = number;
+    return absl::OkStatus();
+  }
   const int rank_, world_;
+  std::atomic<bool> hangs_ = false;
   std::atomic<uint64_t> begun_ = 0, completed_ = 0;
   mutable Mutex mutex_;
   CondVar changed_;
@@ -197,6 +205,80 @@ TEST(RankWatchTest, AnErrorOfTheTransportEndsTheOperationOfRanksThatAllLive) {
     EXPECT_FALSE(status.ok());
     EXPECT_THAT(std::string(status.message()), HasSubstr(Where(rank)));
   });
+}
+
+// What the observer is told.
+class ToldObserver final : public CollectiveObserver {
+ public:
+  void Entered(const char* operation, uint64_t number) override {
+    Set(operation + (" #" + std::to_string(number)));
+  }
+  void Left() override { Set(""); }
+  bool Await(const std::string& wanted) {
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    const MutexLock lock(&mutex_);
+    while (where_ != wanted && !changed_.WaitUntil(&mutex_, deadline)) {
+    }
+    return where_ == wanted;
+  }
+
+ private:
+  void Set(const std::string& where) {
+    const MutexLock lock(&mutex_);
+    where_ = where;
+    changed_.SignalAll();
+  }
+  Mutex mutex_;
+  CondVar changed_;
+  std::string where_ ABSL_GUARDED_BY(mutex_);
+};
+
+class DeviceCollectiveTest : public testing::Test {
+ protected:
+  void Make(milliseconds timeout) {
+    backend_ = *LateBackend::Create({});
+    auto group = std::make_unique<ScriptedGroup>(0, 1);
+    group_ = group.get();
+    collective_ = std::make_unique<DeviceCollective>(
+        *backend_, std::move(group), CreateLocal(),
+        std::make_unique<RankWatch>(
+            CreateLocal(), RankWatch::Options{.timeout = timeout, .beat = milliseconds(5)}));
+    data_ = *backend_->memory().Allocate(1024);
+  }
+  absl::Status Gather() { return collective_->AllGather(data_.data(), data_.data(), 1024); }
+
+  std::unique_ptr<LateBackend> backend_;
+  Buffer data_;
+  ScriptedGroup* group_ = nullptr;
+  std::unique_ptr<DeviceCollective> collective_;
+};
+
+TEST_F(DeviceCollectiveTest, AnOperationThatDoesNotCompleteFailsAndSoDoesWhatFollows) {
+  Make(milliseconds(30));
+  EXPECT_EQ(collective_->Name(), "scripted, rank 0 of 1");
+  EXPECT_TRUE(Gather().ok());
+  group_->Hang();
+  EXPECT_TRUE(Gather().ok());
+  const std::string why =
+      "AllGather #2 on rank 0 of 1: every rank has arrived, but it is not complete after 30 ms";
+  EXPECT_EQ(std::string(group_->AwaitAbort().message()), why);
+  const absl::Status next = collective_->Barrier();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(next)) << next;
+  EXPECT_THAT(std::string(next.message()), HasSubstr(why));
+  EXPECT_EQ(ExitOf(next), TrainerExit::kPeer);
+}
+
+TEST_F(DeviceCollectiveTest, TheObserverIsToldInWhatTheDeviceWaits) {
+  Make(kPatience);
+  ToldObserver observer;
+  collective_->set_observer(&observer);
+  EXPECT_TRUE(Gather().ok());
+  group_->Hang();
+  EXPECT_TRUE(Gather().ok());
+  EXPECT_TRUE(observer.Await("AllGather #2"));
+  group_->Complete(2);
+  EXPECT_TRUE(observer.Await(""));
+  collective_->set_observer(nullptr);
 }
 
 // Of a rank that is in operation 7.
