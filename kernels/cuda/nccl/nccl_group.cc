@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,6 +21,10 @@ namespace nibble {
 namespace {
 
 using NcclClock = std::chrono::steady_clock;
+
+// A queue holds about a thousand launches, of which a call takes up to four; beyond that launches
+// wait for the card, and where a peer is lost they would wait in NCCL, out of Abort()'s reach.
+constexpr int64_t kMostCallsAhead = 128;
 
 // A call of a communicator that does not block returns while a thread of NCCL's still enqueues the
 // work, which takes some ten microseconds, or seconds where connections are made.
@@ -93,8 +98,10 @@ class NcclGroup final : public RankGroup {
   absl::StatusOr<ncclResult_t> State();
   absl::Status ErrorOf(const char* name, ncclResult_t result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Set(Mark mark, uint64_t number);
-  // Marks the operation's begin and its end around `run`.
-  absl::Status Enqueue(uint64_t number, absl::FunctionRef<absl::Status()> run);
+  // Marks the operation's begin and its end around `run`, which makes so many calls of NCCL.
+  absl::Status Enqueue(uint64_t number, int64_t calls, absl::FunctionRef<absl::Status()> run);
+  // Waits until so many more calls may be enqueued.
+  absl::Status AwaitRoom(int64_t calls);
   absl::Status SumInOrder(const float* in, float* out, int64_t count);
   // Sends this rank's piece of every slice, and receives that of its own slice from the others.
   absl::Status ExchangePiece(const PiecePlan& plan, int64_t p, const float* in, float* slot);
@@ -116,6 +123,12 @@ class NcclGroup final : public RankGroup {
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
 
   Buffer marks_;  // pinned, uint64_t by Mark
+  struct Ahead {
+    uint64_t number;
+    int64_t calls;
+  };
+  std::deque<Ahead> ahead_;  // operations that were not complete when last seen
+  int64_t calls_ahead_ = 0;  // of them
   cudaStream_t sum_stream_ = nullptr;
   std::unique_ptr<CudaEvent> arrived_[2], summed_[2];  // by slot
   // Outgrown buffers stay: operations may still use them.
@@ -208,15 +221,33 @@ absl::Status NcclGroup::Set(Mark mark, uint64_t number) {
                   "launch of a mark");
 }
 
-absl::Status NcclGroup::Enqueue(uint64_t number, absl::FunctionRef<absl::Status()> run) {
+absl::Status NcclGroup::AwaitRoom(int64_t calls) {
+  EnqueueWait wait;
+  while (true) {
+    const uint64_t completed = progress().completed;
+    while (!ahead_.empty() && ahead_.front().number <= completed) {
+      calls_ahead_ -= ahead_.front().calls;
+      ahead_.pop_front();
+    }
+    if (ahead_.empty() || calls_ahead_ + calls <= kMostCallsAhead) return absl::OkStatus();
+    NIBBLE_RETURN_IF_ERROR(State().status());
+    wait.Pause();
+  }
+}
+
+absl::Status NcclGroup::Enqueue(uint64_t number, int64_t calls,
+                                absl::FunctionRef<absl::Status()> run) {
   NIBBLE_RETURN_IF_ERROR(StatusOf(cudaSetDevice(backend_.device()), "cudaSetDevice"));
+  NIBBLE_RETURN_IF_ERROR(AwaitRoom(calls));
+  ahead_.push_back({number, calls});
+  calls_ahead_ += calls;
   NIBBLE_RETURN_IF_ERROR(Set(kBegun, number));
   NIBBLE_RETURN_IF_ERROR(run());
   return Set(kCompleted, number);
 }
 
 absl::Status NcclGroup::AllGather(uint64_t number, const void* in, void* out, int64_t bytes) {
-  return Enqueue(number, [&] {
+  return Enqueue(number, 1, [&] {
     return Call("ncclAllGather", [&](ncclComm_t comm) {
       return nccl_.AllGather(in, out, static_cast<size_t>(bytes), ncclInt8, comm, transfers());
     });
@@ -224,7 +255,7 @@ absl::Status NcclGroup::AllGather(uint64_t number, const void* in, void* out, in
 }
 
 absl::Status NcclGroup::Broadcast(uint64_t number, void* data, int64_t bytes, int root) {
-  return Enqueue(number, [&] {
+  return Enqueue(number, 1, [&] {
     return Call("ncclBroadcast", [&](ncclComm_t comm) {
       return nccl_.Broadcast(data, data, static_cast<size_t>(bytes), ncclInt8, root, comm,
                              transfers());
@@ -233,7 +264,8 @@ absl::Status NcclGroup::Broadcast(uint64_t number, void* data, int64_t bytes, in
 }
 
 absl::Status NcclGroup::ReduceScatter(uint64_t number, const float* in, float* out, int64_t count) {
-  return Enqueue(number, [&] {
+  const int64_t calls = sums_ == NcclSums::kRankOrder ? PlanPieces(world_, count).pieces : 1;
+  return Enqueue(number, calls, [&] {
     if (sums_ == NcclSums::kRankOrder) return SumInOrder(in, out, count);
     return Call("ncclReduceScatter", [&](ncclComm_t comm) {
       return nccl_.ReduceScatter(in, out, static_cast<size_t>(count), ncclFloat32, ncclSum, comm,
@@ -244,7 +276,7 @@ absl::Status NcclGroup::ReduceScatter(uint64_t number, const float* in, float* o
 
 absl::Status NcclGroup::AllReduce(uint64_t number, void* data, int64_t count, ReduceElement element,
                                   Reduction reduction) {
-  return Enqueue(number, [&]() -> absl::Status {
+  return Enqueue(number, 1, [&]() -> absl::Status {
     // NCCL's maximum may lose a NaN.
     if (sums_ == NcclSums::kLibrary && reduction == Reduction::kSum) {
       return Call("ncclAllReduce", [&](ncclComm_t comm) {
