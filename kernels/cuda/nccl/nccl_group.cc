@@ -1,5 +1,6 @@
 #include "kernels/cuda/nccl/nccl_group.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -299,7 +300,10 @@ absl::StatusOr<float*> NcclGroup::Scratch(size_t bytes) {
   if (bytes == 0) return nullptr;
   const size_t has = scratch_.empty() ? 0 : scratch_.back().bytes();
   if (has < bytes) {
-    NIBBLE_ASSIGN_OR_RETURN(Buffer grown, backend_.memory().Allocate(bytes));
+    // Twice as much at a time, so that all together are at most twice what a plan asks for.
+    const size_t most = static_cast<size_t>(kMostScratch) * sizeof(float);
+    NIBBLE_ASSIGN_OR_RETURN(Buffer grown,
+                            backend_.memory().Allocate(std::max(bytes, std::min(2 * has, most))));
     scratch_.push_back(std::move(grown));
   }
   return scratch_.back().data<float>();
