@@ -41,6 +41,7 @@ struct StartEvent {
   int64_t ranks = 0;
   int64_t threads = 0;
   std::string device;
+  std::string collectives;
   uint64_t seed = 0;
   std::string spec;
 
@@ -62,6 +63,8 @@ struct StartEvent {
     visit("ranks", &E::ranks, "", "number of processes that train together");
     visit("threads", &E::threads, "", "threads of each rank");
     visit("device", &E::device, "", "device that computes the model");
+    visit("collectives", &E::collectives, "",
+          "how rank 0 exchanges tensors with the others, and the order of NCCL's sums");
     visit("seed", &E::seed, "", "seed of the run");
     visit("spec", &E::spec, "", "the whole job spec, as YAML");
   }
