@@ -19,7 +19,7 @@ __device__ __forceinline__ unsigned long long Mixed(unsigned long long x) {
 }
 
 template <class Bits>
-__global__ __launch_bounds__(kThreads) void Fingerprint(
+__global__ __launch_bounds__(kThreads) void FingerprintKernel(
     const __grid_constant__ FingerprintArgs args) {
   const auto* x = static_cast<const Bits*>(args.x);
   const int64_t elements = args.rows * args.cols;
@@ -43,8 +43,8 @@ cudaError_t LaunchFingerprint(const FingerprintArgs& args, cudaStream_t stream) 
   const int64_t blocks = (args.rows * args.cols + per_block - 1) / per_block;
   if (blocks == 0) return cudaSuccess;
   const dim3 grid(static_cast<unsigned>(blocks));
-  return args.bf16 ? Launch(Fingerprint<uint16_t>, grid, kThreads, 0, stream, args)
-                   : Launch(Fingerprint<uint32_t>, grid, kThreads, 0, stream, args);
+  return args.bf16 ? Launch(FingerprintKernel<uint16_t>, grid, kThreads, 0, stream, args)
+                   : Launch(FingerprintKernel<uint32_t>, grid, kThreads, 0, stream, args);
 }
 
 }  // namespace nibble::gpu

@@ -158,7 +158,8 @@ class EmulatedGroup : public testing::Test {
     }
     EXPECT_EQ(wrong, 0);
     for (int64_t i = 0; i < static_cast<int64_t>(mine.size()); ++i) {
-      if (i / count != rank) ASSERT_EQ(mine[i], inputs_[rank][i]) << i;
+      if (i / count == rank) continue;
+      ASSERT_EQ(mine[i], inputs_[rank][i]) << i;
     }
     FakeNccl().in[rank] = reinterpret_cast<const char*>(inputs_[rank].data());
   }

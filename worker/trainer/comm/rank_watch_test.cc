@@ -36,13 +36,19 @@ class ScriptedGroup final : public RankGroup {
   int rank() const override { return rank_; }
   int world() const override { return world_; }
   std::string Name() const override { return "scripted"; }
-  absl::Status AllGather(uint64_t, const void*, void*, int64_t) override { return Nothing(); }
-  absl::Status ReduceScatter(uint64_t, const float*, float*, int64_t) override { return Nothing(); }
-  absl::Status AllReduce(uint64_t, void*, int64_t, ReduceElement, Reduction) override {
-    return Nothing();
+  absl::Status AllGather(uint64_t number, const void*, void*, int64_t) override {
+    return Run(number);
   }
-  absl::Status Broadcast(uint64_t, void*, int64_t, int) override { return Nothing(); }
+  absl::Status ReduceScatter(uint64_t number, const float*, float*, int64_t) override {
+    return Run(number);
+  }
+  absl::Status AllReduce(uint64_t number, void*, int64_t, ReduceElement, Reduction) override {
+    return Run(number);
+  }
+  absl::Status Broadcast(uint64_t number, void*, int64_t, int) override { return Run(number); }
 
+  // Operations from now on begin and do not complete.
+  void Hang() { hangs_ = true; }
   void Begin(uint64_t number) { begun_ = number; }
   void Complete(uint64_t number) { completed_ = number; }
   Progress progress() const override {
