@@ -314,7 +314,16 @@ const Record<ResourceSpec>& ResourceRecord() {
                  "refused, and training continues under the current recipe. 0: no limit"),
           OneOf("device", &S::device,
                 "device that computes the model: the cores of a processor, or a CUDA card per "
-                "rank. gpu is another name of cuda")}};
+                "rank. gpu is another name of cuda"),
+          OneOf("collectives", &S::collectives,
+                "how ranks on cards exchange tensors. nccl: from card to card; each rank needs a "
+                "card of its own, and libnccl.so.2 must be installed. staged: through the hosts' "
+                "memory and TCP. auto: nccl if there are several ranks, each on its own card, else "
+                "staged. The event start records which"),
+          OneOf("reduction", &S::reduction,
+                "order in which gradients are summed over ranks. rank_order: by rank, so that a "
+                "result depends on nothing but the inputs and the number of ranks; nccl: in "
+                "NCCL's own order, which depends on the cards and how they are linked")}};
   return *record;
 }
 

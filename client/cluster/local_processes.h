@@ -13,6 +13,9 @@ namespace nibble {
 
 bool IsPortFree(int port);
 
+// Whether a program on 127.0.0.1 accepts connections at the port.
+bool IsListening(int port);
+
 // Below the ephemeral range: an outgoing connection could take the port of a program that is
 // restarting, and a client that connects to it could even connect to itself.
 absl::StatusOr<int> ChooseFreePort();

@@ -119,6 +119,7 @@ class CoordinatorMetrics {
   void Applied(const State& after, const v1::Update& update, const Census::Changed& changed,
                int64_t now_ms);
   void Planned(double seconds, const scheduler::Decisions& decisions);
+  void CopiesMissing(int64_t copies);
   void LeaseExpired();
   // "delivered", "failed" or "given_up".
   void Posted(absl::string_view result, int64_t events);

@@ -119,6 +119,7 @@ TEST_F(CoordinatorHttpTest, EventsOfJobsAreCounted) {
   EXPECT_EQ(exposed.Value("nibble_recipe_changes_total"), 1);
   EXPECT_EQ(exposed.Value("nibble_checkpoints_total{event=\"committed\"}"), 1);
   EXPECT_EQ(exposed.Value("nibble_checkpoint_stored_bytes_total"), 2000);
+  EXPECT_EQ(exposed.Value("nibble_checkpoint_copies_missing"), 0);  // no other worker can take one
   EXPECT_EQ(exposed.Value("nibble_scheduling_decisions_total{action=\"start\"}"), 2);
   EXPECT_GT(exposed.Value("nibble_scheduling_pass_seconds_count"), 1);
   EXPECT_EQ(exposed.Value("nibble_slots"), 2);

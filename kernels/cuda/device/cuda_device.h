@@ -6,7 +6,9 @@
 #ifndef NIBBLE_KERNELS_CUDA_DEVICE_CUDA_DEVICE_H_
 #define NIBBLE_KERNELS_CUDA_DEVICE_CUDA_DEVICE_H_
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -29,12 +31,16 @@ class CudaDevice {
   // Unimplemented if the program was built without a CUDA toolkit; otherwise as CudaBackend and
   // CudaGemm.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(const Options& options);
+  // The number of cards that this process sees; errors as Create().
+  static absl::StatusOr<int> Count();
   virtual ~CudaDevice() = default;
 
   virtual Backend& backend() = 0;
   virtual GemmEngine& gemm() = 0;
   virtual LayerOps& ops() = 0;
   virtual const MemoryMeter& meter() const = 0;
+  // The card's UUID: the same in every process, other for every card.
+  virtual std::array<uint64_t, 2> card() const = 0;
   // Enqueues a copy within the card's memory: the limit that kernels are measured against.
   virtual absl::Status Copy(void* to, const void* from, size_t bytes) = 0;
 };

@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<CudaGemm>> CudaGemm::Create(CudaBackend& backend,
       gemm->lt_, LtEngine::Create(
                      backend.memory(), backend.stream(), *library,
                      {absl::StrCat(backend.Name(), ", ", backend.processors(), " multiprocessors"),
-                      std::max(1, options.candidates)}));
+                      std::max(1, options.candidates), options.least_measured}));
   NIBBLE_ASSIGN_OR_RETURN(gemm->alphas_, backend.memory().Allocate(kAlphas * sizeof(float)));
   return gemm;
 }

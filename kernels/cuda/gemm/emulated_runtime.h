@@ -8,6 +8,8 @@ namespace nibble::gpu::emulation {
 
 // Whether streams report that a graph is being captured; work runs nevertheless.
 extern bool capturing;
+// The time that events record, which passes only where a test lets it (gpu_emulation.h).
+extern double clock_ms;
 
 }  // namespace nibble::gpu::emulation
 

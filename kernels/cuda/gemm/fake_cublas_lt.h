@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include "kernels/cuda/gemm/cublas_lt.h"
 
@@ -18,6 +19,8 @@ struct FakeLtState {
   size_t version = 130100;
   int64_t heuristics = 0;                // calls
   std::map<uint64_t, int64_t> launches;  // by algorithm: 100 and up, 101 must never run
+  std::map<uint64_t, double> ms;         // what a launch takes of the emulated time
+  std::set<uint64_t> other_order;        // algorithms whose results differ in their last bits
 };
 FakeLtState& FakeLt();
 

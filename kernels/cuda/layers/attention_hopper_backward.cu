@@ -331,6 +331,7 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
 #pragma unroll
               for (int e = 0; e < 4; ++e) dq[4 * i + e] += sum[e];
             }
+            FenceAsyncShared();  // the buffer's next contents may be fetched, too
             SyncWarp();
             release(memory.DqDone(passed));
             ++fetched;

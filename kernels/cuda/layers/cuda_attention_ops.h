@@ -38,6 +38,7 @@ class CudaAttentionOps : public AttentionOps {
   absl::Status Run(const Rope& request) override;
   absl::Status Forward(const AttentionForward& request) override;
   absl::Status Backward(const AttentionBackward& request) override;
+  size_t ScratchBytes(const AttentionBackward& request) const override;
 
   // For checks and measurements. The kernels of the last Forward or Backward.
   const std::string& LastPath() const { return last_path_; }
@@ -62,6 +63,7 @@ class CudaAttentionOps : public AttentionOps {
   absl::StatusOr<int*> Schedule();
   // `aligned`: the tensor-core kernels take the request's matrices.
   Path PathFor(int head_dim, bool aligned) const;
+  Path PathOf(const AttentionBackward& request) const;
 
   CudaBackend& backend_;
   int device_ = 0;

@@ -291,7 +291,8 @@ absl::Status JobRun::TrainAll() {
 void JobRun::WriteStart() {
   const int64_t next = trainer().next_step();
   reporter_->Begin();
-  reporter_->Write(StartOf(spec_, trainer().outline(), next, device_->threads()));
+  reporter_->Write(
+      StartOf(spec_, trainer().outline(), next, device_->threads(), collective_.Name()));
   const MemoryUse use = device_->device().memory().use();
   reporter_->Write(MemoryOf(trainer(), use, next));
   reporter_->Note(
@@ -351,8 +352,10 @@ absl::StatusOr<RunSummary> JobRun::Execute() {
 absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, std::unique_ptr<Collective> hosts,
                                   const RunOptions& options) {
   NIBBLE_RETURN_IF_ERROR(Validate(spec));
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TrainDevice> device, options.device(spec));
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Collective> ranks, device->Ranks(std::move(hosts)));
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TrainDevice> device,
+                          options.device(spec, options.local_rank));
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Collective> ranks,
+                          device->Ranks(std::move(hosts), options.join));
   return JobRun(spec, std::move(device), std::move(ranks), options).Execute();
 }
 

@@ -35,6 +35,10 @@ struct RunOptions {
   const std::atomic<bool>* stop = nullptr;
   // Makes the rank's device.
   DeviceFactory device = MakeDevice;
+  int local_rank = 0;  // this rank's number on its node
+  // Joins another group of the ranks' processes. Null: there is one rank, or their devices need no
+  // other group.
+  HostJoiner join = nullptr;
   // Progress output of rank 0; null: none.
   std::ostream* progress = nullptr;
   bool terminal = false;  // progress is a terminal

@@ -26,7 +26,8 @@
 
 namespace nibble {
 
-StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads);
+StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads,
+                   const std::string& collectives);
 // For a run that begins with step `step`.
 MemoryEvent MemoryOf(const Trainer& trainer, const MemoryUse& use, int64_t step);
 // One for every operand sampled.

@@ -158,6 +158,7 @@ class Trainer {
   int64_t tokens_;  // of a micro-batch
   Timeline timeline_;
   int64_t revision_ = 0;  // in effect
+  size_t fixed_memory_ = 0;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ShardedAdamW> optimizer_;
   std::optional<SpikeGuard> guard_;

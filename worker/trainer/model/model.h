@@ -168,6 +168,9 @@ class Model {
   }
   absl::Status Build();
   absl::Status Plan();
+  OperationScratch BackwardScratch() const;
+  NormBackward BackwardOf(const Block& block, const ConstMatrix& residual) const;
+  EmbeddingBackward EmbeddingBackwardOf(const SequenceLayout& layout, const int32_t* tokens) const;
   absl::Status RunBlocks(const StepContext& context, const ModelBatch& batch);
   absl::Status ForwardBlock(const StepContext& context, int64_t i, bool again);
   const ActivationBuffer& Normed(const Block& block) const {
@@ -188,11 +191,13 @@ class Model {
 
   ResolvedRecipe recipe_;
   bool planned_ = false;
-  Buffer non_finite_;        // [heads] uint64, of this step
-  ActivationBuffer normed_;  // of mixers that do not keep it
-  ActivationBuffer mixed_;   // a mixer's output
-  ActivationBuffer last_;    // after the final norm
-  ActivationBuffer dx_;      // gradient of the residual stream
+  OperationScratch operations_;  // of the passes
+  size_t operations_kept_ = 0;   // of passes that have run
+  Buffer non_finite_;            // [heads] uint64, of this step
+  ActivationBuffer normed_;      // of mixers that do not keep it
+  ActivationBuffer mixed_;       // a mixer's output
+  ActivationBuffer last_;        // after the final norm
+  ActivationBuffer dx_;          // gradient of the residual stream
   ActivationBuffer dnormed_;
 };
 

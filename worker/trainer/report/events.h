@@ -41,6 +41,7 @@ struct StartEvent {
   int64_t ranks = 0;
   int64_t threads = 0;
   std::string device;
+  std::string collectives;
   uint64_t seed = 0;
   std::string spec;
 
@@ -62,6 +63,8 @@ struct StartEvent {
     visit("ranks", &E::ranks, "", "number of processes that train together");
     visit("threads", &E::threads, "", "threads of each rank");
     visit("device", &E::device, "", "device that computes the model");
+    visit("collectives", &E::collectives, "",
+          "how rank 0 exchanges tensors with the others, and the order of NCCL's sums");
     visit("seed", &E::seed, "", "seed of the run");
     visit("spec", &E::spec, "", "the whole job spec, as YAML");
   }
@@ -77,6 +80,8 @@ struct MemoryEvent {
   int64_t working_weights = 0;
   int64_t activations = 0;
   int64_t scratch = 0;
+  int64_t operations = 0;
+  int64_t fixed = 0;
   int64_t total = 0;
   int64_t capacity = 0;
 
@@ -91,6 +96,8 @@ struct MemoryEvent {
     visit("activations", &E::activations, "bytes",
           "activations kept for the backward pass or between blocks");
     visit("scratch", &E::scratch, "bytes", "scratch of one operation or block at a time");
+    visit("operations", &E::operations, "bytes", "scratch that operations keep from step to step");
+    visit("fixed", &E::fixed, "bytes", "workspaces of the device's libraries, and batches");
     visit("total", &E::total, "bytes", "sum of the above");
     visit("capacity", &E::capacity, "bytes", "memory that the device has for the run; 0: no limit");
   }
