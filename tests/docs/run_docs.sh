@@ -143,9 +143,9 @@ for page in "$@"; do
     for block in "$work"/blocks/*.skip; do [[ -f $block ]] && check_commands "$block"; done
   )
   make_directory
-  if ((runnable == 0)); then
+  if ((runnable == 0 && skipped == 0)); then
     fail "$page: no block is marked \"sh\", so nothing of it is tested"
-  else
+  elif ((runnable > 0)); then
     run_blocks &
     runner=$!
     if ! wait "$runner"; then

@@ -7,7 +7,7 @@ BIN: the directory of the check programs. Logs go to --output. Prints a line per
 how many errors or hazards, timed out, or that the program itself failed; under it the places of the first ones. Exits 1
 unless all are clean.
 
-The warpgroup kernels keep up to 23 barriers in dynamic shared memory, which the tools cannot count: they are told.
+The warpgroup kernels keep up to 25 barriers in dynamic shared memory, which the tools cannot count: they are told.
 """
 
 import argparse

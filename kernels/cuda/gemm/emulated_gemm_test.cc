@@ -135,9 +135,10 @@ TEST_F(EmulatedGemm, TheFastestAlgorithmWithTheBitsOfTheFirstRuns) {
     FakeLt().launches.clear();
     ASSERT_TRUE(gemm->Gemm(request).ok());
     EXPECT_EQ(FakeLt().launches, (std::map<uint64_t, int64_t>{{103, 1}}));
-    EXPECT_THAT(gemm->Choices(),
-                ::testing::HasSubstr("2.0000 ms, number 2 of 2 with the same bits, the first 3.0000 "
-                                   "ms; 1 with other bits"));
+    EXPECT_THAT(
+        gemm->Choices(),
+        ::testing::HasSubstr("2.0000 ms, the heuristics' number 3, of 2 with the same bits; "
+                             "their first 3.0000 ms; 1 with other bits"));
     // The measurement added nothing to C.
     EXPECT_NEAR(small.c.data<float>()[0] - once, accumulate ? once - before : 0, 1e-6);
   }

@@ -212,9 +212,10 @@ void PrintGains(const std::string& choices) {
     float ms, first;
     int place, of;
     if (at == std::string::npos ||
-        std::sscanf(line.c_str() + at,
-                    "; %f ms, number %d of %d with the same bits, the first %f ms", &ms, &place,
-                    &of, &first) != 4) {
+        std::sscanf(
+            line.c_str() + at,
+            "; %f ms, the heuristics' number %d, of %d with the same bits; their first %f ms", &ms,
+            &place, &of, &first) != 4) {
       continue;
     }
     ++problems;

@@ -114,7 +114,8 @@ std::string LtEngine::Choices() const {
                     Describe(library_, choice.algorithm));
     if (choice.measured > 0) {
       absl::StrAppendFormat(&text,
-                            "; %.4f ms, number %d of %d with the same bits, the first %.4f ms",
+                            "; %.4f ms, the heuristics' number %d, of %d with the same bits; "
+                            "their first %.4f ms",
                             choice.ms, choice.place + 1, choice.measured, choice.first_ms);
       if (choice.others > 0) absl::StrAppendFormat(&text, "; %d with other bits", choice.others);
     }

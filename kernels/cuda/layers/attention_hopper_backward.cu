@@ -128,7 +128,7 @@ __device__ __forceinline__ void WriteSums(const BackwardArgs& args, BackwardMemo
         int* const turns = place.turns(member, tile);
         float* const sums = args.dq_sums + int64_t{place.row(member, tile)} * kDim;
         if (fetches) {
-          WaitForPhase(memory.DqEmpty(passed), memory.Phase(passed) ^ 1u);
+          memory.WaitForDqEmpty(passed);
           WaitForTurn(turns, turn);
           FenceAsyncGlobal();
           ArriveAndExpect(memory.SumsFull(fetched), kBytes);
@@ -339,7 +339,7 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
           }
           FinishQueries(place, member, tile, consumer, dq);
         } else {
-          WaitForPhase(memory.DqEmpty(passed), memory.Phase(passed) ^ 1u);
+          memory.WaitForDqEmpty(passed);
 #pragma unroll
           for (int i = 0; i < kDqPieces; ++i) {
             const float piece[4] = {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]};
@@ -383,8 +383,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     InitBarrier(memory.ValueFull(), 1);
     InitBarrier(memory.ValueEmpty(), kConsumerWarps);
     for (uint32_t i = 0; i < kWriters; ++i) InitBarrier(memory.DqDone(i), kConsumerWarps);
+    for (uint32_t i = 0; i < kDqEmptyBarriers; ++i) InitBarrier(memory.DqEmpty(i), 1);
     for (uint32_t i = 0; i < 2; ++i) {
-      InitBarrier(memory.DqEmpty(i), 1);
       InitBarrier(memory.SumsFull(i), 1);
       InitBarrier(memory.QueryFull(i), 1);
       InitBarrier(memory.QueryEmpty(i), kConsumerWarps);

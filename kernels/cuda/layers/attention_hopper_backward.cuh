@@ -17,6 +17,7 @@ inline constexpr int kConsumerWarps = 4 * kConsumers;
 inline constexpr int kStages = 2;        // tiles of queries in shared memory
 inline constexpr uint32_t kWriters = 3;  // threads that add tiles of dq
 inline constexpr uint32_t kDqBuffers = 2;
+inline constexpr uint32_t kDqEmptyBarriers = 2 * kDqBuffers;
 // The tile of dq of one consumer: [64, 64] FP32 as 8 pieces of 4 per thread, a piece of all threads
 // after the other.
 inline constexpr int kDqFloats = 64 * 64;
@@ -41,7 +42,7 @@ struct BackwardTiles {
   static constexpr int kDots = kLse2 + kStages * kRowBytes;
   static constexpr int kSlots = kDots + kStages * kRowBytes;
   static constexpr int kBarriers = kSlots + 32;
-  static constexpr int kBytes = kBarriers + 8 * 23;
+  static constexpr int kBytes = kBarriers + 8 * 25;
   static_assert(kBytes <= 227 << 10);
   static_assert(kConsumers * kDqFloats == kQueries * kDim);
 };
@@ -84,36 +85,46 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t KeyEmpty() const { return Barrier(1); }
   __device__ __forceinline__ uint32_t ValueFull() const { return Barrier(2); }
   __device__ __forceinline__ uint32_t ValueEmpty() const { return Barrier(3); }
+  // The `passed`-th tile of dq has left its buffer. A buffer has two of these barriers, used in
+  // turn: a writer that fetches sums does not wait for the consumers first, so it may be two uses
+  // of its buffer ahead, and on one barrier the parity of the phase before last is that of the
+  // next.
   __device__ __forceinline__ uint32_t DqEmpty(uint32_t passed) const {
-    return Barrier(4 + passed % kDqBuffers);
+    return Barrier(4 + passed % kDqEmptyBarriers);
+  }
+  // Waits until the buffer of the `passed`-th tile is empty: until the tile before it in that
+  // buffer has left.
+  __device__ __forceinline__ void WaitForDqEmpty(uint32_t passed) const {
+    const uint32_t next = passed + kDqBuffers;  // that tile's number and kDqEmptyBarriers
+    WaitForPhase(DqEmpty(next), (next / kDqEmptyBarriers & 1u) ^ 1u);
   }
   __device__ __forceinline__ uint32_t QueryFull(uint32_t step) const {
-    return Barrier(6 + step % 2);
-  }
-  __device__ __forceinline__ uint32_t QueryEmpty(uint32_t step) const {
     return Barrier(8 + step % 2);
   }
-  __device__ __forceinline__ uint32_t DoutFull(uint32_t step) const {
+  __device__ __forceinline__ uint32_t QueryEmpty(uint32_t step) const {
     return Barrier(10 + step % 2);
   }
-  __device__ __forceinline__ uint32_t DoutEmpty(uint32_t step) const {
+  __device__ __forceinline__ uint32_t DoutFull(uint32_t step) const {
     return Barrier(12 + step % 2);
   }
-  __device__ __forceinline__ uint32_t SlotFull(uint32_t job) const { return Barrier(14 + job % 2); }
+  __device__ __forceinline__ uint32_t DoutEmpty(uint32_t step) const {
+    return Barrier(14 + step % 2);
+  }
+  __device__ __forceinline__ uint32_t SlotFull(uint32_t job) const { return Barrier(16 + job % 2); }
   __device__ __forceinline__ uint32_t SlotEmpty(uint32_t job) const {
-    return Barrier(16 + job % 2);
+    return Barrier(18 + job % 2);
   }
   // The consumers are done with the buffer: they have written their tile, or read the sums that
   // were fetched. A writer's own, since it may wait for a buffer that still holds the tile before.
   __device__ __forceinline__ uint32_t DqDone(uint32_t passed) const {
-    return Barrier(18 + passed % kWriters);
+    return Barrier(20 + passed % kWriters);
   }
   static __device__ __forceinline__ uint32_t DqDonePhase(uint32_t passed) {
     return passed / kWriters & 1u;
   }
   // Barrier of the `fetched`-th tile of sums that a writer fetches for the consumers.
   __device__ __forceinline__ uint32_t SumsFull(uint32_t fetched) const {
-    return Barrier(21 + fetched % 2);
+    return Barrier(23 + fetched % 2);
   }
   // Parity of the phase in which stage `step`, slot `job`, a buffer of dq or fetched sums are full.
   static __device__ __forceinline__ uint32_t Phase(uint32_t step) { return step / 2 & 1u; }

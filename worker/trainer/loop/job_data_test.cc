@@ -86,7 +86,8 @@ TEST_F(DataTokenizerTest, AnotherOneThanTheShardsIsRefusedWithBothNamed) {
 TEST_F(DataTokenizerTest, WhatAFileDoesNotSayIsAskedFor) {
   Train({directory_.Path("raw.bin")});
   EXPECT_THAT(Refusal(),
-              AllOf(HasSubstr("data.tokenizer: "), HasSubstr("(data.train[0]) does not say"),
+              AllOf(HasSubstr("data.tokenizer: "),
+                    HasSubstr("(data.train[0]) does not record its tokenizer"),
                     HasSubstr("data.tokenizer_model"), HasSubstr("data.tokenizer_label")));
   spec_.data.tokenizer_label = "gpt2";
   const auto named = FindDataTokenizer(spec_);

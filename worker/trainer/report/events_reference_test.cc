@@ -20,7 +20,7 @@ TEST(EventsReferenceTest, ThePageIsGeneratedFromTheEvents) {
 TEST(EventsReferenceTest, EventsHaveTablesOfTheirFields) {
   const std::string page = EventsReferenceMarkdown();
   EXPECT_THAT(page, testing::HasSubstr("\n## step\nA step is done"));
-  EXPECT_THAT(page, testing::HasSubstr("| `loss` | number | nats per token | mean over"));
+  EXPECT_THAT(page, testing::HasSubstr("| `loss` | number | nats per token | mean loss over"));
   EXPECT_THAT(page, testing::HasSubstr("| `updated` | true or false |"));
   EXPECT_THAT(page, testing::HasSubstr("| `changes` | list of texts |"));
   EXPECT_THAT(page, testing::HasSubstr("| `seed` | whole number |"));
