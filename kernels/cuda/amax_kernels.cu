@@ -15,6 +15,7 @@ namespace nibble::gpu {
 namespace {
 
 constexpr int kThreads = 256;
+static_assert(kThreads == kPrepareThreads);
 
 // A thread's result for one of the two kinds of amax.
 struct Found {
@@ -63,7 +64,7 @@ __device__ void FinishPass(const QuantizeArgs& args) {
   __syncthreads();
   if (!last) return;
   __threadfence();
-  for (int i = 0; i < args.copies; ++i) PrepareCopy(args.copy[i]);
+  PrepareCopies(args);
 }
 
 // 16-byte loads, four in flight. A source without gaps is passed as one long row.

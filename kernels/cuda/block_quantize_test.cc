@@ -92,7 +92,7 @@ TEST(BlockEncode, StochasticMatchesAroundEveryThresholdForEveryRandomByte) {
           bits.word[w] = 0;
           for (uint32_t b = 0; b < 4; ++b) bits.word[w] |= (byte + (4 * w + b) % 8) << (8 * b);
         }
-        ASSERT_EQ(StochasticMagnitudes(v, 0x1p-14f, bits.word[0], bits.word[1]),
+        ASSERT_EQ(StochasticMagnitudes(v, 0x1p-3f, bits.word[0], bits.word[1]),
                   Nibbles(v, 0, true, bits, 1.0f))
             << t << " " << byte;
       }
@@ -107,7 +107,7 @@ TEST(BlockEncode, StochasticMatchesAroundEveryThresholdForEveryRandomByte) {
       for (float& x : v) x = static_cast<float>(t);
       const uint32_t word = byte * 0x01010101u;
       const PhiloxWords<uint32_t> bits = {{word, word, word, word}};
-      ASSERT_EQ(StochasticMagnitudes(v, 0x1p-14f, word, word), Nibbles(v, 0, true, bits, 1.0f))
+      ASSERT_EQ(StochasticMagnitudes(v, 0x1p-3f, word, word), Nibbles(v, 0, true, bits, 1.0f))
           << byte << " " << units;
     }
   }
@@ -116,13 +116,13 @@ TEST(BlockEncode, StochasticMatchesAroundEveryThresholdForEveryRandomByte) {
     for (float& x : v) x = FromBits<float>(0x3a000000u + random.Bits() % 0x08000000u);
     PhiloxWords<uint32_t> bits;
     for (uint32_t& w : bits.word) w = random.Bits();
-    ASSERT_EQ(StochasticMagnitudes(v, 0x1p-14f, bits.word[0], bits.word[1]),
+    ASSERT_EQ(StochasticMagnitudes(v, 0x1p-3f, bits.word[0], bits.word[1]),
               Nibbles(v, 0, true, bits, 1.0f))
         << trial;
   }
 }
 
-TEST(BlockEncode, PrecomputedRoundKeysGiveTheSameDraws) {
+TEST(BlockEncode, PrecomputedRoundKeysAndStartsGiveTheSameDraws) {
   Random random(3);
   for (int trial = 0; trial < 1000; ++trial) {
     const RandomStream stream = {(uint64_t{random.Bits()} << 32) | random.Bits(), random.Bits(),
@@ -130,8 +130,15 @@ TEST(BlockEncode, PrecomputedRoundKeysGiveTheSameDraws) {
     const uint64_t block = (uint64_t{random.Bits() % 4} << 32) | random.Bits();
     const PhiloxWords<uint32_t> expected = RoundingBits<uint32_t>(
         stream, static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32));
-    const PhiloxWords<uint32_t> got = RoundingBits(stream, RoundKeysOf(stream.seed), block);
-    for (int w = 0; w < 4; ++w) ASSERT_EQ(got.word[w], expected.word[w]);
+    const RoundKeys keys = RoundKeysOf(stream.seed);
+    const PhiloxWords<uint32_t> got = RoundingBits(stream, keys, block);
+    const PhiloxWords<uint32_t> started =
+        RoundingBits(PhiloxStartOf(stream, keys, static_cast<uint32_t>(block >> 32)), keys,
+                     static_cast<uint32_t>(block));
+    for (int w = 0; w < 4; ++w) {
+      ASSERT_EQ(got.word[w], expected.word[w]);
+      ASSERT_EQ(started.word[w], expected.word[w]);
+    }
   }
 }
 
@@ -173,7 +180,7 @@ Fast FastFromRow(const float (&x)[16], const Nvfp4::TensorScale& tensor,
     v[2 * k + 1] = FromBits<float>(pair[k] & 0xffff0000u);
   }
   const uint32_t scale = ScaleCodeOf(PairsAmax(pair), tensor);
-  return {EncodeBlock<kStochastic>(v, FactorOf(scale, tensor, kStochastic, false), scale == 0,
+  return {EncodeBlock<kStochastic>(v, FactorOf(scale, tensor, false), scale == 0,
                                    SignsOfNeighbours(pair[0], pair[1], pair[2], pair[3]),
                                    SignsOfNeighbours(pair[4], pair[5], pair[6], pair[7]), random),
           scale};
@@ -187,8 +194,8 @@ Fast FastFromColumn(const uint32_t (&row)[16], const uint32_t* signs,
   LoadColumn<kSecond>(row, signs, v);
   HadamardSums(v, split);
   UnpackSplit(split, v);
-  const uint32_t scale = ScaleCodeOf(PairsAmax(split) * 0.25f, tensor);
-  return {EncodeBlock<kStochastic>(v, FactorOf(scale, tensor, kStochastic, true), scale == 0,
+  const uint32_t scale = ScaleCodeOf(PairsAmax(split), ScaleOfSums(tensor));
+  return {EncodeBlock<kStochastic>(v, FactorOf(scale, tensor, true), scale == 0,
                                    SignsOfSplit(split[0], split[1], split[2], split[3]),
                                    SignsOfSplit(split[4], split[5], split[6], split[7]), random),
           scale};

@@ -16,7 +16,7 @@ __device__ __forceinline__ uint64_t RandomBlock(const CopyArgs& copy, int64_t li
          static_cast<uint64_t>(group);
 }
 
-// The stream of a copy at the step that PrepareCopy found.
+// The stream of a copy at the step that PrepareCopies found.
 __device__ __forceinline__ RandomStream StreamAt(const CopyArgs& copy, uint32_t step) {
   return {copy.random.seed, copy.random.stream, step};
 }

@@ -97,6 +97,10 @@ CopyArgs ArgsOf(const QuantizeRequest& request, const CopyRequest& copy, CopyFig
   const int64_t first_along = args.column ? place.first_row : place.first_col;
   args.first_block =
       static_cast<uint64_t>(first_line) * args.row_blocks + static_cast<uint64_t>(first_along / 16);
+  const uint64_t last_block = args.first_block +
+                              static_cast<uint64_t>(out.copy_rows()) * args.row_blocks +
+                              static_cast<uint64_t>(out.copy_cols() / 16);
+  args.one_start = args.first_block >> 32 == last_block >> 32;
   return args;
 }
 

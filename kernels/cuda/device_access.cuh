@@ -23,7 +23,11 @@ T& SharedAt(uint32_t address) {
   return *reinterpret_cast<T*>(emulation::Shared() + address);
 }
 inline uint4 LoadShared16(uint32_t address) { return SharedAt<uint4>(address); }
+inline uint2 LoadShared8(uint32_t address) { return SharedAt<uint2>(address); }
 inline float LoadShared4(uint32_t address) { return SharedAt<float>(address); }
+inline void StoreShared16(uint32_t address, const uint32_t (&word)[4]) {
+  SharedAt<uint4>(address) = {word[0], word[1], word[2], word[3]};
+}
 inline void CopyToShared16(uint32_t to, uint64_t from) {
   SharedAt<uint4>(to) = *reinterpret_cast<const uint4*>(from);
 }
@@ -58,6 +62,19 @@ __device__ __forceinline__ uint4 LoadShared16(uint32_t address) {
                : "r"(address)
                : "memory");
   return result;
+}
+__device__ __forceinline__ uint2 LoadShared8(uint32_t address) {
+  uint2 result;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
+               : "=r"(result.x), "=r"(result.y)
+               : "r"(address)
+               : "memory");
+  return result;
+}
+__device__ __forceinline__ void StoreShared16(uint32_t address, const uint32_t (&word)[4]) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(word[0]),
+               "r"(word[1]), "r"(word[2]), "r"(word[3])
+               : "memory");
 }
 __device__ __forceinline__ float LoadShared4(uint32_t address) {
   float result;

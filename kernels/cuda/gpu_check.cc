@@ -48,8 +48,8 @@ absl::StatusOr<int64_t> CheckInstructions(CudaBackend& cuda) {
                "LaunchInstructionCheck"));
   gpu::InstructionCheck result;
   NIBBLE_RETURN_IF_ERROR(cuda.memory().CopyOut(&result, device.data(), sizeof(result)));
-  constexpr const char* kNames[] = {"round to BF16", "E4M3 scale code", "E2M1 nearest",
-                                    "one-byte pairs", "E2M1 stochastic"};
+  constexpr const char* kNames[] = {"round to BF16",  "E4M3 scale code", "E2M1 nearest",
+                                    "one-byte pairs", "division by 6",   "E2M1 stochastic"};
   int64_t differences = 0;
   std::printf("instruction sequences against the formulas, on the card (%.1f s):\n", Now() - start);
   for (int kind = 0; kind < gpu::InstructionCheck::kKinds; ++kind) {

@@ -71,6 +71,9 @@ inline int __syncthreads_or(int value) {
   return static_cast<int>(::nibble::gpu::emulation::BlockCombine(
       value != 0 ? 1u : 0u, ::nibble::gpu::emulation::Combine::kOr));
 }
+inline void __syncwarp() {
+  ::nibble::gpu::emulation::WarpCombine(0, ::nibble::gpu::emulation::Combine::kOr);
+}
 inline void __threadfence() {}
 inline float __fmaf_rn(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline uint32_t __reduce_max_sync(unsigned, uint32_t value) {

@@ -13,7 +13,7 @@
 namespace nibble::gpu {
 
 struct InstructionCheck {
-  enum Kind { kBf16, kE4M3, kNearest, kBytes, kStochastic, kKinds };
+  enum Kind { kBf16, kE4M3, kNearest, kBytes, kSixth, kStochastic, kKinds };
   unsigned long long compared[kKinds];
   unsigned long long different[kKinds];
   uint32_t example[kKinds];  // bits of a differing value

@@ -83,6 +83,19 @@ NIBBLE_LANES T Kept(T value) {
   return value;
 }
 
+// a / 6, correctly rounded for a from here on (below, the remainder may not be exact): without the
+// tests and the call of a general division.
+inline constexpr float kSmallestDividedBySix = 0x1p-100f;
+NIBBLE_LANES float DivideBySix(float a) {
+#if defined(__CUDA_ARCH__)
+  constexpr float kOneSixth = 1.0f / 6.0f;
+  const float quotient = __fmul_rn(a, kOneSixth);
+  return __fmaf_rn(__fmaf_rn(quotient, -6.0f, a), kOneSixth, quotient);
+#else
+  return a / 6.0f;
+#endif
+}
+
 // Bits of `a` where `mask` is set, otherwise of `b`: one instruction, which the compiler does not
 // find for constant masks.
 NIBBLE_LANES uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) {
@@ -95,18 +108,31 @@ NIBBLE_LANES uint32_t Select(uint32_t mask, uint32_t a, uint32_t b) {
 #endif
 }
 
-// a + b rounded toward minus infinity.
-NIBBLE_LANES float AddDown(float a, float b) {
+// The magnitude and, but for zero, the sign of the upper BF16 of a pair, which are both finite. As
+// a product and sum: the units of bit operations have more to do than those of products.
+NIBBLE_LANES float UpperBf16(uint32_t pair) {
 #if defined(__CUDA_ARCH__)
-  return __fadd_rd(a, b);
+  uint32_t result;
+  // (0 · lower + 0, 1 · upper + 0): the lower half becomes +0 for either sign.
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(pair), "r"(0x3f800000u), "r"(0u));
+  return FromBits<float>(result);
 #else
-  const float sum = a + b;
-  // The exact amount added by rounding to nearest (two-sum); NaN for sums that are not finite.
-  const float b_part = sum - a;
-  const float error = (a - (sum - b_part)) + (b - b_part);
-  const uint32_t bits = BitsOf<float>(sum);
-  // Both arguments are positive here, so the next lower value is the one with smaller bits.
-  return error < 0.0f ? FromBits<float>(bits - 1) : sum;
+  return FromBits<float>(pair & 0xffff0000u) + 0.0f;
+#endif
+}
+
+// a · b + c rounded toward minus infinity, for positive arguments and an exact product.
+NIBBLE_LANES float MultiplyAddDown(float a, float b, float c) {
+#if defined(__CUDA_ARCH__)
+  return __fmaf_rd(a, b, c);
+#else
+  const float product = a * b;
+  const float sum = product + c;
+  // The exact amount added by rounding to nearest (two-sum).
+  const float c_part = sum - product;
+  const float error = (product - (sum - c_part)) + (c - c_part);
+  // The next lower positive value is the one with smaller bits.
+  return error < 0.0f ? FromBits<float>(BitsOf<float>(sum) - 1) : sum;
 #endif
 }
 
@@ -120,6 +146,18 @@ NIBBLE_LANES float MultiplySaturated(float a, float b) {
 #endif
 }
 
+// a · b rounded toward zero, for positive arguments.
+NIBBLE_LANES float MultiplyTowardZero(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  return __fmul_rz(a, b);
+#else
+  const double exact = static_cast<double>(a) * static_cast<double>(b);
+  const float product = static_cast<float>(exact);
+  return static_cast<double>(product) > exact ? FromBits<float>(BitsOf<float>(product) - 1)
+                                              : product;
+#endif
+}
+
 // a · b + c with one rounding.
 NIBBLE_LANES float MultiplyAdd(float a, float b, float c) {
 #if defined(__CUDA_ARCH__)
@@ -129,23 +167,13 @@ NIBBLE_LANES float MultiplyAdd(float a, float b, float c) {
 #endif
 }
 
-NIBBLE_LANES uint32_t Smallest(uint32_t a, uint32_t b, uint32_t c) {
+// a + b, at most c, in each 16-bit lane; sums do not overflow.
+NIBBLE_LANES uint32_t AddAtMost(uint32_t a, uint32_t b, uint32_t c) {
 #if defined(__CUDA_ARCH__)
-  return __vimin3_u32(a, b, c);
+  return __viaddmin_u16x2(a, b, c);
 #else
-  return MinBits<uint32_t>(MinBits<uint32_t>(a, b), c);
-#endif
-}
-
-// The smaller of each 16-bit lane, unsigned.
-NIBBLE_LANES uint32_t SmallerOfPairs(uint32_t a, uint32_t b) {
-#if defined(__CUDA_ARCH__)
-  uint32_t result;
-  asm("min.u16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
-  return result;
-#else
-  const uint32_t low = MinBits<uint32_t>(a & 0xffffu, b & 0xffffu);
-  const uint32_t high = MinBits<uint32_t>(a >> 16, b >> 16);
+  const uint32_t low = MinBits<uint32_t>((a & 0xffffu) + (b & 0xffffu), c & 0xffffu);
+  const uint32_t high = MinBits<uint32_t>((a >> 16) + (b >> 16), c >> 16);
   return low | (high << 16);
 #endif
 }

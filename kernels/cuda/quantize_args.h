@@ -36,19 +36,20 @@ struct Source {
   bool f32;  // otherwise BF16
 };
 
-// Per copy, in device memory: the result of the amax pass, and what PrepareCopy computes from it
-// for the quantising kernel. Amax and counts are zero between operations: PrepareCopy reads and
+// Per copy, in device memory: the result of the amax pass, and what PrepareCopies computes from it
+// for the quantising kernel. Amax and counts are zero between operations: PrepareCopies reads and
 // clears them.
 struct CopyFigures {
   uint32_t amax_bits;
   uint32_t
       tickets;  // finished thread blocks of the amax pass; only used in the first copy's figures
   unsigned long long non_finite;
-  // Computed by PrepareCopy.
+  // Computed by PrepareCopies.
   Nvfp4::TensorScale tensor;
   StatNorm norm;
   uint32_t plain_range;  // RangeIsPlain
   uint32_t random_step;  // of the random bits
+  PhiloxStart start;     // of the draws of the first block, and of all if CopyArgs::one_start
   float factor[128];     // FactorOf, by scale code
 };
 
@@ -94,6 +95,9 @@ struct CopyArgs {
   RoundKeys keys;        // of random.seed
   uint64_t first_block;
   uint64_t row_blocks;
+  // Whether the numbers of all blocks share their upper half. Otherwise, which takes a tensor of
+  // 2^36 elements, the tile kernels use the exact formulas.
+  bool one_start;
 };
 
 // Up to two copies of one source.

@@ -104,8 +104,9 @@ __global__ __launch_bounds__(kThreads,
   }
 }
 
-__global__ __launch_bounds__(kThreads) void Prepare(const __grid_constant__ QuantizeArgs args) {
-  PrepareCopy(args.copy[blockIdx.x]);
+__global__ __launch_bounds__(kPrepareThreads) void Prepare(
+    const __grid_constant__ QuantizeArgs args) {
+  PrepareCopies(args);
 }
 
 template <bool kColumn>
@@ -135,7 +136,7 @@ cudaError_t LaunchNaiveAmax(const QuantizeArgs& args, int copy, cudaStream_t str
 }
 
 cudaError_t LaunchPrepare(const QuantizeArgs& args, cudaStream_t stream) {
-  return Launch(Prepare, dim3(args.copies), kThreads, 0, stream, args);
+  return Launch(Prepare, dim3(1), kPrepareThreads, 0, stream, args);
 }
 
 cudaError_t LaunchNaive(const QuantizeArgs& args, int copy, bool statistics, cudaStream_t stream) {

@@ -14,14 +14,15 @@
 
 namespace nibble::gpu {
 
-// Column kSecond of a thread's two, from the tile: values, signs and amax.
+// Column kSecond of a thread's two, from the tile: values, signs and amax, of a transform without
+// its norm.
 template <bool kHadamard, int kSecond>
 __device__ __forceinline__ void TakeColumn(const uint32_t (&row)[16], const uint32_t* sign_bits,
                                            float (&v)[16], uint32_t (&signs)[2],
-                                           uint32_t& amax_bits, uint32_t& seen) {
+                                           uint32_t& amax_bits) {
   uint32_t split[8];
   if constexpr (kHadamard) {
-    LoadColumn<kSecond>(row, sign_bits, v);
+    LoadColumn<kSecond>(row, sign_bits, v, threadIdx.y);  // blocks have one row of threads
     HadamardSums(v, split);
     UnpackSplit(split, v);
   } else {
@@ -35,20 +36,19 @@ __device__ __forceinline__ void TakeColumn(const uint32_t (&row)[16], const uint
     }
     UnpackSplit(split, v);
   }
-  const float amax = PairsAmax(split);
-  seen = BitsOf<float>(amax);
-  amax_bits = BitsOf<float>(kHadamard ? amax * 0.25f : amax);
+  amax_bits = BitsOf<float>(PairsAmax(split));
   signs[0] = SignsOfSplit(split[0], split[1], split[2], split[3]);
   signs[1] = SignsOfSplit(split[4], split[5], split[6], split[7]);
 }
 
-// The same from FP32 without a transform.
-__device__ __forceinline__ void TakeColumnF32(const float* from, float (&v)[16],
+// The same from FP32 without a transform. `row`: [16] pairs of neighbours.
+template <int kSecond>
+__device__ __forceinline__ void TakeColumnF32(const float2 (&row)[16], float (&v)[16],
                                               uint32_t (&signs)[2], uint32_t& amax_bits) {
   float amax = 0;
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
-    v[i] = from[i * kTileCols];
+    v[i] = kSecond ? row[i].y : row[i].x;
     amax = LargerMagnitude(amax, v[i]);
   }
   amax_bits = BitsOf<float>(amax);
@@ -92,43 +92,49 @@ __device__ __forceinline__ void StoreEmulatedColumns(uint64_t to, uint32_t strid
   }
 }
 
-// A thread keeps its two columns and goes down the tile's blocks.
+// A thread keeps its two columns and goes down the tile's blocks; a warp takes 64 columns. Packed
+// codes replace what the warp has read of the tile (see tile_memory.cuh).
 template <bool kF32, bool kStochastic, bool kHadamard, bool kSquare>
 __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlace& place,
                                             TileMemory<kF32>& memory) {
   using Shape = TileShape<kF32>;
   constexpr uint32_t kAcross = kTileCols / 2;
   constexpr uint32_t kStep = kTileThreads / kAcross;
-  const Nvfp4::TensorScale tensor = copy.figures->tensor;
-  const uint32_t col = 2 * (threadIdx.x % kAcross);
+  static_assert(kAcross % 32 == 0 && kStep == 2);
+  const Nvfp4::TensorScale tensor =
+      kHadamard ? ScaleOfSums(copy.figures->tensor) : copy.figures->tensor;
   const uint32_t first = threadIdx.x / kAcross;
-  if (col >= place.cols) return false;
+  // Threads of a warp stay together: those beyond the tile repeat its last columns.
+  if (threadIdx.x % kAcross / 32 * 64 >= place.cols) return false;
+  const uint32_t col = MinBits<uint32_t>(2 * (threadIdx.x % kAcross), place.cols - 2);
   const uint32_t line = place.col + col;
-  const unsigned char* tile = memory.x + 16 * first * Shape::kRowBytes + col * Shape::kElementBytes;
-  unsigned char* codes_to = memory.codes + col * Shape::kStageStride + 8 * first;
-  unsigned char* scales_to = memory.scales + col * Shape::kGroups + first;
+  const unsigned char* tile =
+      memory.x + 16 * first * Shape::kRowBytes + SwizzledByte<kF32>(col * Shape::kElementBytes);
+  const uint32_t codes_to = Kept(SharedAddress(memory.x) + StagedCodes<kF32>(first, col));
+  unsigned char* scales_to = memory.scales + col / 2 * Shape::kScaleStride + 2 * first;
   const uint32_t row_blocks = static_cast<uint32_t>(copy.row_blocks);
-  uint64_t random_block =
-      Kept(MultiplyAddWide(line, row_blocks, copy.first_block + place.row / 16 + first));
+  const PhiloxStart start = kStochastic ? copy.figures->start : PhiloxStart();
+  uint32_t random_block = MultiplyAdd(
+      line, row_blocks, static_cast<uint32_t>(copy.first_block) + place.row / 16 + first);
   const uint32_t factors = Kept(SharedAddress(memory.column_factor));
   const uint32_t rows = Kept(place.rows);
-  const uint32_t random_step = copy.figures->random_step;
-  const bool packed = copy.codes != nullptr;
-  const bool emulated = copy.emulated != nullptr;
+  const uint32_t packed = Kept(copy.codes != nullptr ? 1u : 0u);
+  const uint32_t emulated = Kept(copy.emulated != nullptr ? 1u : 0u);
   uint32_t largest = 0;
 #pragma unroll 1
   for (uint32_t group = first; 16 * group < rows; group += kStep) {
     uint32_t row[16];
+    float2 wide[16];
     if constexpr (!kF32) {
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         row[i] = *reinterpret_cast<const uint32_t*>(tile + i * Shape::kRowBytes);
       }
-    } else if constexpr (kHadamard) {
+    } else {
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
-        const float2 two = *reinterpret_cast<const float2*>(tile + i * Shape::kRowBytes);
-        row[i] = Bf16Pair(two.x, two.y);
+        wide[i] = *reinterpret_cast<const float2*>(tile + i * Shape::kRowBytes);
+        if (kHadamard) row[i] = Bf16Pair(wide[i].x, wide[i].y);
       }
     }
     BlockCodes codes[2];
@@ -138,30 +144,33 @@ __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlac
       float v[16];
       uint32_t signs[2];
       uint32_t amax_bits;
-      uint32_t seen;
       if constexpr (kF32 && !kHadamard) {
-        TakeColumnF32(reinterpret_cast<const float*>(tile) + k, v, signs, amax_bits);
-        seen = amax_bits;
+        if (k == 0) {
+          TakeColumnF32<0>(wide, v, signs, amax_bits);
+        } else {
+          TakeColumnF32<1>(wide, v, signs, amax_bits);
+        }
       } else if (k == 0) {
-        TakeColumn<kHadamard, 0>(row, copy.sign_bits, v, signs, amax_bits, seen);
+        TakeColumn<kHadamard, 0>(row, copy.sign_bits, v, signs, amax_bits);
       } else {
-        TakeColumn<kHadamard, 1>(row, copy.sign_bits, v, signs, amax_bits, seen);
+        TakeColumn<kHadamard, 1>(row, copy.sign_bits, v, signs, amax_bits);
       }
-      largest = MaxBits<uint32_t>(largest, seen);
+      largest = MaxBits<uint32_t>(largest, amax_bits);
       if constexpr (kSquare) amax_bits = memory.square_amax[group][col / 16];
-      codes[k] = EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits, signs,
-                                              random_block + (k == 0 ? 0 : row_blocks), random_step,
-                                              scale_code[k]);
+      codes[k] =
+          EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits, signs, start,
+                                       random_block + (k == 0 ? 0 : row_blocks), scale_code[k]);
     }
-    if (packed) {
-#pragma unroll
-      for (int k = 0; k < 2; ++k) {
-        *reinterpret_cast<uint2*>(codes_to + k * Shape::kStageStride) =
-            make_uint2(codes[k].word[0], codes[k].word[1]);
-        scales_to[k * Shape::kGroups] = static_cast<unsigned char>(scale_code[k]);
-      }
+    if (packed != 0) {
+      // All of the warp have read what the codes replace.
+      __syncwarp();
+      StoreShared16((codes_to + (group - first) * 16 * Shape::kRowBytes) ^
+                        (group / 2 * (8 / Shape::kCodePieces) * 16),
+                    {codes[0].word[0], codes[0].word[1], codes[1].word[0], codes[1].word[1]});
+      *reinterpret_cast<uint16_t*>(scales_to) =
+          static_cast<uint16_t>(MultiplyAdd(scale_code[1], 256u, scale_code[0]));
     }
-    if (emulated) {
+    if (emulated != 0) {
       const uint32_t row0 = place.row + 16 * group;
       const int64_t stride = 2 * copy.emulated_stride;
       const uint64_t to = copy.emulated_transposed
@@ -171,8 +180,7 @@ __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlac
                            scale_code);
     }
     tile += kStep * 16 * Shape::kRowBytes;
-    codes_to += kStep * 8;
-    scales_to += kStep;
+    scales_to += 2 * kStep;
     random_block += kStep;
   }
   return largest >= kInfinityBits;
@@ -190,8 +198,7 @@ __device__ __forceinline__ void StoreStagedParts(const CopyArgs& copy, const Til
     const uint32_t col = unit / Shape::kGroups;
     const uint32_t group = unit % Shape::kGroups;
     if (col >= place.cols || 16 * group >= place.rows) continue;
-    const uint2 codes =
-        *reinterpret_cast<const uint2*>(memory.codes + col * Shape::kStageStride + 8 * group);
+    const uint2 codes = LoadShared8(SharedAddress(memory.x) + StagedCodes<kF32>(group, col));
     StoreGlobal8(
         AddressOf(copy.codes, place.col + col, copy.code_stride, 8 * (first_group + group)),
         codes.x, codes.y);
@@ -200,7 +207,7 @@ __device__ __forceinline__ void StoreStagedParts(const CopyArgs& copy, const Til
     const uint32_t line = place.col + col;
     StoreGlobal1(
         AddressOf(copy.scales, kSquare ? line / 16 : line, copy.scale_stride, first_group + group),
-        memory.scales[unit]);
+        memory.scales[col / 2 * Shape::kScaleStride + 2 * group + col % 2]);
   }
 }
 
@@ -209,36 +216,44 @@ template <bool kF32, bool kSquare>
 __device__ __forceinline__ void StoreStaged(const CopyArgs& copy, const TilePlace& place,
                                             const TileMemory<kF32>& memory) {
   using Shape = TileShape<kF32>;
-  constexpr uint32_t kAcross = Shape::kRows / 32;  // pieces of 16 bytes per column
-  constexpr uint32_t kStep = kTileThreads / kAcross;
-  static_assert(kTileThreads >= kTileCols);
+  constexpr uint32_t kPieces = Shape::kCodePieces;
+  constexpr uint32_t kStep = kTileThreads / kPieces;
+  static_assert(kTileThreads >= kTileCols / 2 && 64 % kStep == 0);
   const bool whole = place.rows == Shape::kRows && place.cols == kTileCols;
   if (kSquare || !whole || copy.code_stride % 16 != 0 || copy.scale_stride % Shape::kGroups != 0) {
     StoreStagedParts<kF32, kSquare>(copy, place, memory);
     return;
   }
-  const uint32_t piece = threadIdx.x % kAcross;
-  const uint32_t first = threadIdx.x / kAcross;
+  const uint32_t piece = threadIdx.x % kPieces;
+  const uint32_t first = threadIdx.x / kPieces;
   const uint32_t code_stride = static_cast<uint32_t>(copy.code_stride);
   uint64_t codes_to =
       AddressOf(copy.codes, place.col + first, code_stride, place.row / 2 + 16 * piece);
-  const uint32_t from =
-      Kept(SharedAddress(memory.codes) + first * Shape::kStageStride + 16 * piece);
+  const uint32_t from = Kept(SharedAddress(memory.x) + StagedCodes<kF32>(2 * piece, first));
 #pragma unroll
   for (uint32_t i = 0; i < kTileCols / kStep; ++i) {
-    const uint4 codes = LoadShared16(from + i * kStep * Shape::kStageStride);
-    StoreGlobal16(codes_to, {codes.x, codes.y, codes.z, codes.w});
-    codes_to = MultiplyAddWide(kStep, code_stride, codes_to);
+    // StagedCodes(2 · piece, first + col) without the part that all have in common.
+    const uint32_t col = i * kStep;
+    const uint32_t at = from + col % 64 / 16 * Shape::kRowBytes + col / 64 * (Shape::kRowBytes / 2);
+    const uint2 low = LoadShared8(at);
+    const uint2 high = LoadShared8(at + 16 * Shape::kRowBytes);
+    StoreGlobal16(codes_to, {low.x, low.y, high.x, high.y});
+    codes_to += uint64_t{kStep} * code_stride;
   }
-  if (threadIdx.x < kTileCols) {
-    const uint64_t scales_to =
-        AddressOf(copy.scales, place.col + threadIdx.x, copy.scale_stride, place.row / 16);
+  if (threadIdx.x < kTileCols / 2) {
     const uint32_t* scales =
-        reinterpret_cast<const uint32_t*>(memory.scales + threadIdx.x * Shape::kGroups);
-    if constexpr (Shape::kGroups == 8) {
-      StoreGlobal8(scales_to, scales[0], scales[1]);
-    } else {
-      StoreGlobal4(scales_to, scales[0]);
+        reinterpret_cast<const uint32_t*>(memory.scales + threadIdx.x * Shape::kScaleStride);
+    const uint32_t line = place.col + 2 * threadIdx.x;
+#pragma unroll
+    for (uint32_t k = 0; k < 2; ++k) {
+      const uint32_t take = k == 0 ? 0x6420u : 0x7531u;
+      const uint64_t to = AddressOf(copy.scales, line + k, copy.scale_stride, place.row / 16);
+      const uint32_t low = Permute(scales[0], scales[1], take);
+      if constexpr (Shape::kGroups == 8) {
+        StoreGlobal8(to, low, Permute(scales[2], scales[3], take));
+      } else {
+        StoreGlobal4(to, low);
+      }
     }
   }
 }

@@ -1,5 +1,13 @@
 // The tile of the source that a thread block of the tile kernels has in shared memory: its shape,
-// its position, its loading, and the amax of its 16x16 blocks.
+// its position, its loading, the amax of its 16x16 blocks, and the staging of column results.
+//
+// Bank conflicts. The tile's rows are stored in 16-byte pieces, of which the low address bits are
+// exchanged by the piece's place in the row (SwizzledPiece): 8 threads that read neighbouring
+// blocks of a row, and a warp that reads neighbouring columns, both touch every bank once. Column
+// codes are staged in the tile itself, in place of the 16 rows by 64 columns that a warp has just
+// read and that no other warp reads in the column phase: 16 bytes per pair of columns, at an
+// exchanged place (StagedCodes), so that writing them and reading them column by column are free of
+// conflicts too. A tile that the exact formulas redo is loaded again.
 //
 // Ownership: a thread block's shared memory. Thread-safety: as device code; callers place the
 // barriers.
@@ -15,8 +23,6 @@ namespace nibble::gpu {
 
 inline constexpr uint32_t kTileCols = 128;
 inline constexpr uint32_t kTileThreads = 128;
-// Thread blocks per multiprocessor: as many as fit its shared memory; registers must allow it.
-inline constexpr uint32_t kTileBlocks = 5;
 // Tiles are processed in bands of this many tile rows, so that neighbours in both directions are in
 // flight together and the second-level cache merges their short runs.
 inline constexpr uint32_t kTileBand = 8;
@@ -27,16 +33,20 @@ struct TileShape {
   static constexpr uint32_t kGroups = kRows / 16;  // blocks along a column
   static constexpr uint32_t kElementBytes = kF32 ? 4 : 2;
   static constexpr uint32_t kRowBytes = kTileCols * kElementBytes;
-  // Codes of one column of the tile; 16 bytes away from a power of two, to avoid bank conflicts.
-  static constexpr uint32_t kStageStride = kRows / 2 + 16;
+  // Thread blocks per multiprocessor: as many as fit its shared memory and registers; 16 rows of
+  // two FP32 columns take 32 registers.
+  static constexpr uint32_t kBlocks = kF32 ? 5 : 6;
+  // 16-byte pieces of a column's codes.
+  static constexpr uint32_t kCodePieces = kRows / 32;
+  // Scales of a pair of columns, block by block; an odd number of words, to avoid bank conflicts.
+  static constexpr uint32_t kScaleStride = 2 * kGroups + 4;
 };
 
 template <bool kF32>
 struct __align__(16) TileMemory {
   using Shape = TileShape<kF32>;
   unsigned char x[Shape::kRows * Shape::kRowBytes];
-  unsigned char codes[kTileCols * Shape::kStageStride];
-  unsigned char scales[kTileCols * Shape::kGroups];
+  unsigned char scales[kTileCols / 2 * Shape::kScaleStride];
   float row_factor[128];
   float column_factor[128];
   uint32_t square_amax[Shape::kGroups][kTileCols / 16];
@@ -52,10 +62,12 @@ struct TilePlace {
   uint32_t cols;  // multiple of 16
 };
 
+// Bands are taken from the last to the first: the amax pass, or whoever wrote the source, went
+// forward, so that the second-level cache has its end.
 template <bool kF32>
 __device__ __forceinline__ TilePlace PlaceOf(const Source& x) {
   constexpr uint32_t kRows = TileShape<kF32>::kRows;
-  const uint32_t row = (blockIdx.z * kTileBand + blockIdx.x) * kRows;
+  const uint32_t row = ((gridDim.z - 1 - blockIdx.z) * kTileBand + blockIdx.x) * kRows;
   const uint32_t col = blockIdx.y * kTileCols;
   const uint32_t rows = static_cast<uint32_t>(x.rows);
   const uint32_t cols = static_cast<uint32_t>(x.cols) - col;
@@ -71,6 +83,28 @@ __device__ __forceinline__ uint64_t AddressOf(T* base, uint32_t line, int64_t st
                          reinterpret_cast<uint64_t>(base) + along_bytes);
 }
 
+// Where 16-byte piece `piece` of a row is stored in the row.
+template <bool kF32>
+__device__ __forceinline__ uint32_t SwizzledPiece(uint32_t piece) {
+  return piece ^ ((piece / 8) & (kF32 ? 3u : 1u));
+}
+// Where byte `byte` of a row is stored in the row.
+template <bool kF32>
+__device__ __forceinline__ uint32_t SwizzledByte(uint32_t byte) {
+  return 16 * SwizzledPiece<kF32>(byte / 16) + byte % 16;
+}
+
+// Where the tile has the staged codes of block `group` of column `col`: 8 bytes, beside those of
+// the other column of its pair.
+template <bool kF32>
+__device__ __forceinline__ uint32_t StagedCodes(uint32_t group, uint32_t col) {
+  using Shape = TileShape<kF32>;
+  const uint32_t pair = col % 64 / 2;  // in the half of the tile that a warp takes
+  const uint32_t piece = (pair % 8) ^ (group / 2 * (8 / Shape::kCodePieces));
+  return (16 * group + pair / 8) * Shape::kRowBytes + col / 64 * (Shape::kRowBytes / 2) +
+         16 * piece + col % 2 * 8;
+}
+
 // Starts the copy of the tile, 16 bytes at a time; a thread goes down its 16-byte column.
 template <bool kF32>
 __device__ __forceinline__ void StartLoad(const Source& x, const TilePlace& place,
@@ -83,14 +117,21 @@ __device__ __forceinline__ void StartLoad(const Source& x, const TilePlace& plac
   const uint32_t row_bytes = static_cast<uint32_t>(x.stride * Shape::kElementBytes);
   uint64_t from = AddressOf(x.data, place.row + first, row_bytes,
                             place.col * Shape::kElementBytes + 16 * piece);
-  const uint32_t to = Kept(SharedAddress(memory.x) + 16u * threadIdx.x);
-  const uint32_t rows = piece * 16 < place.cols * Shape::kElementBytes ? place.rows : 0;
+  const uint32_t to =
+      Kept(SharedAddress(memory.x) + first * Shape::kRowBytes + 16 * SwizzledPiece<kF32>(piece));
+  if (place.rows == Shape::kRows && place.cols == kTileCols) {
 #pragma unroll
-  for (uint32_t i = 0; i < Shape::kRows / kStep; ++i) {
-    if (first + i * kStep < rows) {
-      CopyToShared16(to + i * kTileThreads * 16, from);
+    for (uint32_t i = 0; i < Shape::kRows / kStep; ++i) {
+      CopyToShared16(to + i * kStep * Shape::kRowBytes, from);
+      from += uint64_t{kStep} * row_bytes;
     }
-    from += uint64_t{kStep} * row_bytes;
+    return;
+  }
+  const uint32_t rows = piece * 16 < place.cols * Shape::kElementBytes ? place.rows : 0;
+#pragma unroll 1
+  for (uint32_t row = first; row < rows; row += kStep) {
+    CopyToShared16(to + (row - first) * Shape::kRowBytes, from);
+    from = MultiplyAddWide(kStep, row_bytes, from);
   }
 }
 
@@ -98,10 +139,13 @@ __device__ __forceinline__ void StartLoad(const Source& x, const TilePlace& plac
 template <bool kF32>
 __device__ __forceinline__ float TileElement(const TileMemory<kF32>& memory, uint32_t row,
                                              uint32_t col) {
+  using Shape = TileShape<kF32>;
+  const unsigned char* at =
+      memory.x + row * Shape::kRowBytes + SwizzledByte<kF32>(col * Shape::kElementBytes);
   if constexpr (kF32) {
-    return reinterpret_cast<const float*>(memory.x)[row * kTileCols + col];
+    return *reinterpret_cast<const float*>(at);
   } else {
-    return DecodeBf16(reinterpret_cast<const uint16_t*>(memory.x)[row * kTileCols + col]);
+    return DecodeBf16(*reinterpret_cast<const uint16_t*>(at));
   }
 }
 

@@ -17,16 +17,16 @@ template <bool kStochastic>
 __device__ __forceinline__ BlockCodes
 EncodeTileBlock(const CopyArgs& copy, const Nvfp4::TensorScale& tensor, uint32_t factors,
                 const float (&v)[16], uint32_t amax_bits, const uint32_t (&signs)[2],
-                uint64_t random_block, uint32_t random_step, uint32_t& scale_code) {
+                const PhiloxStart& start, uint32_t random_block, uint32_t& scale_code) {
   scale_code = ScaleCodeOf(FromBits<float>(amax_bits), tensor);
   PhiloxWords<uint32_t> random = {};
-  if constexpr (kStochastic)
-    random = RoundingBits(StreamAt(copy, random_step), copy.keys, random_block);
+  if constexpr (kStochastic) random = RoundingBits(start, copy.keys, random_block);
   const float factor = LoadShared4(MultiplyAdd(scale_code, 4u, factors));
   return EncodeBlock<kStochastic>(v, factor, scale_code == 0, signs[0], signs[1], random);
 }
 
-// 16 neighbours of a row: values, signs and amax.
+// 16 neighbours of a row: values, signs and amax. `run`: the address of the first 16 bytes; the
+// others are found by exchanging low address bits.
 template <bool kF32>
 __device__ __forceinline__ uint32_t TakeRun(uint32_t run, float (&v)[16], uint32_t (&signs)[2]) {
   uint32_t pair[8];  // BF16 neighbours, or the upper halves of FP32 ones, for the signs
@@ -35,7 +35,7 @@ __device__ __forceinline__ uint32_t TakeRun(uint32_t run, float (&v)[16], uint32
     float amax = 0;
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      const uint4 four = LoadShared16(run + 16 * k);
+      const uint4 four = LoadShared16(run ^ (16 * k));
       v[4 * k + 0] = FromBits<float>(four.x);
       v[4 * k + 1] = FromBits<float>(four.y);
       v[4 * k + 2] = FromBits<float>(four.z);
@@ -49,7 +49,7 @@ __device__ __forceinline__ uint32_t TakeRun(uint32_t run, float (&v)[16], uint32
   } else {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const uint4 eight = LoadShared16(run + 16 * h);
+      const uint4 eight = LoadShared16(run ^ (16 * h));
       pair[4 * h + 0] = eight.x;
       pair[4 * h + 1] = eight.y;
       pair[4 * h + 2] = eight.z;
@@ -58,7 +58,7 @@ __device__ __forceinline__ uint32_t TakeRun(uint32_t run, float (&v)[16], uint32
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
       v[2 * k] = FromBits<float>(pair[k] << 16);
-      v[2 * k + 1] = FromBits<float>(pair[k] & 0xffff0000u);
+      v[2 * k + 1] = UpperBf16(pair[k]);
     }
     amax_bits = BitsOf<float>(PairsAmax(pair));
   }
@@ -79,37 +79,39 @@ __device__ __forceinline__ bool RowPhase(const CopyArgs& copy, const TilePlace& 
   const uint32_t rows = Kept(place.rows);
   if (16 * block >= place.cols) return false;
   const uint32_t group = place.col / 16 + block;
-  const uint32_t run = Kept(SharedAddress(memory.x) + block * 16 * Shape::kElementBytes);
+  const uint32_t run =
+      Kept(SharedAddress(memory.x) + SwizzledByte<kF32>(block * 16 * Shape::kElementBytes));
   const uint32_t factors = Kept(SharedAddress(memory.row_factor));
   // For the tile's first row.
   const uint64_t codes_to = Kept(AddressOf(copy.codes, place.row, copy.code_stride, 8 * group));
   const uint64_t scale_to =
       Kept(AddressOf(copy.scales, kSquare ? place.row / 16 : place.row, copy.scale_stride, group));
-  const uint64_t random_block = Kept(
-      MultiplyAddWide(place.row, static_cast<uint32_t>(copy.row_blocks), copy.first_block + group));
   const uint32_t code_stride = static_cast<uint32_t>(copy.code_stride);
   const uint32_t scale_stride = static_cast<uint32_t>(copy.scale_stride);
+  const uint32_t first = threadIdx.x / kAcross;
   const uint32_t row_blocks = static_cast<uint32_t>(copy.row_blocks);
-  const uint32_t random_step = copy.figures->random_step;
-  const bool packed = copy.codes != nullptr;
-  const bool emulated = copy.emulated != nullptr;
+  const PhiloxStart start = kStochastic ? copy.figures->start : PhiloxStart();
+  uint32_t random_block =
+      MultiplyAdd(place.row + first, row_blocks, static_cast<uint32_t>(copy.first_block) + group);
+  const uint32_t packed = Kept(copy.codes != nullptr ? 1u : 0u);
+  const uint32_t emulated = Kept(copy.emulated != nullptr ? 1u : 0u);
   uint32_t largest = 0;
 #pragma unroll 1
-  for (uint32_t row = threadIdx.x / kAcross; row < rows; row += kStep) {
+  for (uint32_t row = first; row < rows; row += kStep) {
     float v[16];
     uint32_t signs[2];
     uint32_t amax_bits = TakeRun<kF32>(run + row * Shape::kRowBytes, v, signs);
     largest = MaxBits<uint32_t>(largest, amax_bits);
     if constexpr (kSquare) amax_bits = memory.square_amax[row / 16][block];
     uint32_t scale_code;
-    const BlockCodes codes = EncodeTileBlock<kStochastic>(
-        copy, tensor, factors, v, amax_bits, signs, MultiplyAddWide(row, row_blocks, random_block),
-        random_step, scale_code);
-    if (packed) {
+    const BlockCodes codes = EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits,
+                                                          signs, start, random_block, scale_code);
+    random_block += kStep * row_blocks;
+    if (packed != 0) {
       StoreGlobal8(MultiplyAddWide(row, code_stride, codes_to), codes.word[0], codes.word[1]);
       StoreGlobal1(MultiplyAddWide(kSquare ? row / 16 : row, scale_stride, scale_to), scale_code);
     }
-    if (emulated) {
+    if (emulated != 0) {
       StoreEmulatedRun(
           AddressOf(copy.emulated, place.row + row, 2 * copy.emulated_stride, 32 * group), codes,
           EmulationTableFor(scale_code));
