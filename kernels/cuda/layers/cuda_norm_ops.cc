@@ -61,7 +61,7 @@ absl::Status CudaNormOps::Backward(const GatedNormBackward& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   const int64_t d = request.y.cols;
   NIBBLE_RETURN_IF_ERROR(CheckWidth(d / request.groups));
-  const int64_t blocks = gpu::RowBlocksOf(request.y.rows, d);
+  const int64_t blocks = gpu::GatedRowBlocksOf(request.y.rows, d, request.groups);
   NIBBLE_ASSIGN_OR_RETURN(float* const dweights, Scratch<float>(backend_, partial_, blocks * d));
   NIBBLE_RETURN_IF_ERROR(
       StatusOf(gpu::LaunchGatedNormBackward(request, dweights, backend_.stream()),
