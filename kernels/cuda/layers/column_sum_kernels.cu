@@ -8,10 +8,11 @@
 namespace nibble::gpu {
 namespace {
 
-constexpr int kSumCols = 32, kSumRows = 16;  // of a block of the second pass
+constexpr int kSumCols = 32, kSumRows = 32;  // of a block of the second pass
+constexpr int kSumLoads = 8;                 // of a thread, at once
 constexpr int kColumnThreads = 64;           // of the first pass, eight columns each
 
-// Thread (column, row) adds the rows row, row + 16, …, in that order; then halves are added to
+// Thread (column, row) adds the rows row, row + 32, …, in that order; then halves are added to
 // halves.
 __global__ __launch_bounds__(kSumCols* kSumRows) void AddColumnSumsKernel(
     const float* __restrict__ partial, int64_t rows, int64_t cols, float* __restrict__ out) {
@@ -20,9 +21,15 @@ __global__ __launch_bounds__(kSumCols* kSumRows) void AddColumnSumsKernel(
   const int first = static_cast<int>(threadIdx.x) / kSumCols;
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kSumCols + column;
   float sum = 0;
-  if (c < cols) {
-#pragma unroll 8
-    for (int64_t r = first; r < rows; r += kSumRows) sum += partial[r * cols + c];
+  for (int64_t r = first; r < rows && c < cols; r += kSumLoads * kSumRows) {
+    float x[kSumLoads];
+#pragma unroll
+    for (int i = 0; i < kSumLoads; ++i) {
+      const int64_t row = r + i * kSumRows;
+      x[i] = row < rows ? partial[row * cols + c] : 0.0f;
+    }
+#pragma unroll
+    for (int i = 0; i < kSumLoads; ++i) sum += x[i];
   }
   sums[first][column] = sum;
   __syncthreads();

@@ -27,7 +27,8 @@ size_t CudaNormOps::ScratchBytes(const NormBackward& request) const {
 }
 
 size_t CudaNormOps::ScratchBytes(const GatedNormBackward& request) const {
-  return static_cast<size_t>(PartialSums(request.y)) * sizeof(float);
+  const int64_t blocks = gpu::GatedRowBlocksOf(request.y.rows, request.y.cols, request.groups);
+  return static_cast<size_t>(blocks * request.y.cols) * sizeof(float);
 }
 
 absl::Status CudaNormOps::Forward(const AddNormForward& request) {
@@ -72,9 +73,8 @@ absl::Status CudaNormOps::Backward(const GatedNormBackward& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   const int64_t d = request.y.cols;
   NIBBLE_RETURN_IF_ERROR(CheckWidth(d / request.groups));
-  const int64_t blocks = gpu::RowBlocksOf(request.y.rows, d);
-  NIBBLE_ASSIGN_OR_RETURN(float* const dweights,
-                          Scratch<float>(backend_, partial_, PartialSums(request.y)));
+  const int64_t blocks = gpu::GatedRowBlocksOf(request.y.rows, d, request.groups);
+  NIBBLE_ASSIGN_OR_RETURN(float* const dweights, Scratch<float>(backend_, partial_, blocks * d));
   NIBBLE_RETURN_IF_ERROR(
       StatusOf(gpu::LaunchGatedNormBackward(request, dweights, backend_.stream()),
                "launch of the gated norm's backward kernel"));

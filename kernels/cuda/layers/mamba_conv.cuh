@@ -6,39 +6,30 @@
 
 #include "kernels/cuda/layers/mamba_kernels.h"
 #include "kernels/cuda/layers/scan_element.cuh"
-#include "kernels/cuda/layers/scan_warp.cuh"
+#include "kernels/cuda/layers/silu.cuh"
 
 namespace nibble::gpu::conv {
 
-using scan::Exp2;
 using scan::Widen;
+using silu::Silu;
+using silu::SiluSlope;
 
 inline constexpr int kAhead = 8;  // rows loaded together
 inline constexpr int kMostTaps = 16;
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-
-__device__ __forceinline__ float Reciprocal(float x) {
-#if defined(NIBBLE_GPU_EMULATION)
-  return 1.0f / x;
-#else
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-#endif
-}
-// 1 / (1 + e^−x), within a few units in the last place.
-__device__ __forceinline__ float Sigmoid(float x) { return Reciprocal(1.0f + Exp2(x * -kLog2E)); }
-__device__ __forceinline__ float Silu(float x) { return x * Sigmoid(x); }
-__device__ __forceinline__ float SiluSlope(float x) {
-  const float sigmoid = Sigmoid(x);
-  return sigmoid * fmaf(x, 1.0f - sigmoid, 1.0f);
-}
-
-// kVec neighbouring elements as they are in memory.
+// kVec neighbouring elements as they are in memory: BF16 in pairs, so that they are loaded as
+// words.
 template <class T, int kVec>
 struct alignas(sizeof(T) * kVec) Raw {
   T x[kVec];
+  __device__ __forceinline__ float operator[](int v) const { return Widen(x[v]); }
+};
+template <int kVec>
+requires(kVec > 1) struct alignas(2 * kVec) Raw<uint16_t, kVec> {
+  uint32_t pair[kVec / 2];
+  __device__ __forceinline__ float operator[](int v) const {
+    return FromBits<float>(v % 2 == 0 ? pair[v / 2] << 16 : pair[v / 2] & 0xffff0000u);
+  }
 };
 template <class T, int kVec>
 __device__ __forceinline__ Raw<T, kVec> LoadRaw(const T* from) {
@@ -49,12 +40,10 @@ __device__ __forceinline__ void StoreRounded(uint16_t* to, const float (&x)[kVec
   if constexpr (kVec == 1) {
     *to = static_cast<uint16_t>(Bf16Pair(x[0], 0.0f));
   } else {
-    struct alignas(2 * kVec) {
-      uint32_t word[kVec / 2];
-    } packed;
+    Raw<uint16_t, kVec> packed;
 #pragma unroll
-    for (int i = 0; i < kVec / 2; ++i) packed.word[i] = Bf16Pair(x[2 * i], x[2 * i + 1]);
-    *reinterpret_cast<decltype(packed)*>(to) = packed;
+    for (int i = 0; i < kVec / 2; ++i) packed.pair[i] = Bf16Pair(x[2 * i], x[2 * i + 1]);
+    *reinterpret_cast<Raw<uint16_t, kVec>*>(to) = packed;
   }
 }
 template <int kVec>
@@ -95,7 +84,7 @@ struct Filter {
 template <class T, int kVec, int kTaps>
 __device__ __forceinline__ void Advance(float (&past)[kTaps][kVec], const Raw<T, kVec>& raw) {
 #pragma unroll
-  for (int v = 0; v < kVec; ++v) past[kTaps - 1][v] = Widen(raw.x[v]);
+  for (int v = 0; v < kVec; ++v) past[kTaps - 1][v] = raw[v];
 }
 template <int kVec, int kTaps>
 __device__ __forceinline__ void Shift(float (&past)[kTaps][kVec]) {

@@ -10,11 +10,12 @@
 namespace nibble {
 namespace {
 
-// BF16 values of magnitudes from 1/8 to 2 on the device.
+// BF16 values of magnitudes from 1/8 to 2 on the device, rows `stride` elements apart (0: cols).
 class DeviceMatrix {
  public:
-  DeviceMatrix(CudaBackend& cuda, int64_t rows, int64_t cols) : rows_(rows), cols_(cols) {
-    const size_t count = static_cast<size_t>(rows * cols);
+  DeviceMatrix(CudaBackend& cuda, int64_t rows, int64_t cols, int64_t stride = 0)
+      : rows_(rows), cols_(cols), stride_(stride == 0 ? cols : stride) {
+    const size_t count = static_cast<size_t>(rows_ * stride_);
     std::vector<uint16_t> values(count);
     uint64_t random = 88172645463325252u;
     for (uint16_t& x : values) {
@@ -26,12 +27,12 @@ class DeviceMatrix {
     data_ = *cuda.memory().Allocate(count * 2);
     (void)cuda.memory().CopyIn(data_.data(), values.data(), count * 2);
   }
-  ConstMatrix in() const { return {data_.data(), DType::kBf16, rows_, cols_, cols_}; }
-  MutableMatrix out() const { return {data_.data(), DType::kBf16, rows_, cols_, cols_}; }
+  ConstMatrix in() const { return {data_.data(), DType::kBf16, rows_, cols_, stride_}; }
+  MutableMatrix out() const { return {data_.data(), DType::kBf16, rows_, cols_, stride_}; }
   double bytes() const { return 2.0 * static_cast<double>(rows_ * cols_); }
 
  private:
-  int64_t rows_, cols_;
+  int64_t rows_, cols_, stride_;
   Buffer data_;
 };
 
@@ -57,7 +58,9 @@ void TimeTraining(LayerCheck& check, CudaMambaOps& ops, const std::string& model
   const int64_t tokens = sequences * length, channels = s.xbc_cols();
   const std::string name = absl::StrCat(model, " ", sequences, " x ", length);
   const SequenceLayout layout = {.sequences = sequences, .length = length};
-  DeviceMatrix in(cuda, tokens, channels), gradient(cuda, tokens, channels);
+  // Columns of a projection [tokens, z | xBC | dt].
+  const int64_t projected = s.d_inner() + channels + s.heads;
+  DeviceMatrix in(cuda, tokens, channels, projected), gradient(cuda, tokens, channels, projected);
   DeviceMatrix xbc(cuda, tokens, channels), dxbc(cuda, tokens, channels);
   DeviceMatrix dt(cuda, tokens, s.heads), ddt(cuda, tokens, s.heads);
   DeviceMatrix y(cuda, tokens, s.d_inner()), dy(cuda, tokens, s.d_inner());
@@ -163,10 +166,12 @@ void TimeDecoding(LayerCheck& check, CudaMambaOps& ops, const std::string& model
 void TimeMamba(LayerCheck& check) {
   CudaMambaOps ops(check.cuda());
   const ScanShape nemotron_12b = {128, 80, 8, 128, 128}, nemotron_8b = {128, 64, 8, 128, 128};
+  const ScanShape hybrid_1b = {64, 64, 8, 128, 128};
   const ScanShape tiny = {32, 16, 1, 48, 64};
   TimeTraining(check, ops, "12B", nemotron_12b, 4, 4096);
   TimeTraining(check, ops, "12B", nemotron_12b, 1, 8192);
   TimeTraining(check, ops, "8B", nemotron_8b, 4, 4096);
+  TimeTraining(check, ops, "hybrid-1b", hybrid_1b, 2, 8192);
   TimeTraining(check, ops, "tiny", tiny, 16, 256);
   TimeDecoding(check, ops, "12B", nemotron_12b, 1, 1);
   TimeDecoding(check, ops, "12B", nemotron_12b, 64, 1);

@@ -1,38 +1,20 @@
 // Limits: one read and one write of each tensor; the backward passes add FP32 partial sums of the
 // parameters' gradients, some megabytes of them.
 //
-// A block takes a row, or a group of columns of one, at a time and keeps it in registers, eight
-// columns of a thread side by side. Backward, a block takes a range of rows and sums the gradients
-// of the parameters over it in registers.
+// A block takes a row at a time and keeps it in registers, eight columns of a thread side by side.
+// Backward, a block takes a range of rows and sums the gradients of the parameters over it in
+// registers.
 #include "kernels/cuda/layers/norm_kernels.h"
 
-#include <cfloat>
 #include <type_traits>
 
 #include "kernels/cuda/layers/block_sum.cuh"
 #include "kernels/cuda/layers/column_sum_kernels.h"
 #include "kernels/cuda/layers/eight.cuh"
+#include "kernels/cuda/layers/norm_row.cuh"
 
 namespace nibble::gpu {
 namespace {
-
-// How many eights of a row a thread keeps, and the most threads of a block.
-template <int kChunks>
-inline constexpr int kMostThreads = kChunks == 1 ? 512 : 1024;
-
-// A mean that FP32 cannot represent gives NaN, as on the CPU.
-__device__ __forceinline__ float ReciprocalDeviation(float sum_of_squares, int64_t n, float eps) {
-  const float mean = sum_of_squares / static_cast<float>(n);
-  if (!(mean <= FLT_MAX)) return FromBits<float>(0x7fc00000u);
-  return 1.0f / sqrtf(mean + eps);
-}
-
-__device__ __forceinline__ float Sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
-
-// Where a thread's eight number `chunk` begins in a row.
-__device__ __forceinline__ int64_t ColumnOf(int chunk) {
-  return kEight * (static_cast<int64_t>(chunk) * blockDim.x + threadIdx.x);
-}
 
 template <class T, bool kWide, int kChunks>
 __global__ __launch_bounds__(kMostThreads<kChunks>) void AddNormKernel(
@@ -72,7 +54,7 @@ __global__ __launch_bounds__(kMostThreads<kChunks>) void AddNormKernel(
     const int64_t c = ColumnOf(k);
 #pragma unroll
     for (int i = 0; i < kEight; ++i) {
-      v[k][i] = c + i < d ? v[k][i] - mean : 0.0f;
+      v[k][i] = (kWide ? c < d : c + i < d) ? v[k][i] - mean : 0.0f;
       squares += v[k][i] * v[k][i];
     }
   }
@@ -116,51 +98,48 @@ __global__ __launch_bounds__(kMostThreads<kChunks>) void NormBackwardKernel(
   }
   const int64_t begin = FirstRow(blockIdx.x, gridDim.x, rows);
   const int64_t end = FirstRow(blockIdx.x + 1, gridDim.x, rows);
-  // A row is loaded while the sums of the one before are formed.
-  RawEight<T, kWide> next_x[kChunks], next_dy[kChunks];
+  // A row is loaded while the one before is computed, and stays as it is in memory between the two
+  // passes over it.
+  struct Row {
+    RawEight<T, kWide> x[kChunks], dy[kChunks], residual[kChunks];
+    float rstd = 0, mean = 0;
+  } next;
   const auto load = [&](int64_t row) {
+    next.rstd = request.rstd[row];
+    if constexpr (kCentered) next.mean = request.mean[row];
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
       const int64_t c = ColumnOf(k);
-      if (c >= d || row >= end) continue;
-      next_x[k].Load(RowOf<T>(request.x, row) + c, d - c);
-      next_dy[k].Load(RowOf<T>(request.dout, row) + c, d - c);
+      if (c >= d) continue;
+      next.x[k].Load(RowOf<T>(request.x, row) + c, d - c);
+      next.dy[k].Load(RowOf<T>(request.dout, row) + c, d - c);
+      if (request.residual.data == nullptr) continue;
+      next.residual[k].Load(RowOf<T>(request.residual, row) + c, d - c);
     }
   };
-  load(begin);
+  if (begin < end) load(begin);
   for (int64_t row = begin; row < end; ++row) {
-    const float rstd = request.rstd[row];
-    const float mean = kCentered ? request.mean[row] : 0.0f;
-    float normed[kChunks][kEight], g[kChunks][kEight];
-    RawEight<T, kWide> residual[kChunks];
+    const Row now = next;
+    if (row + 1 < end) load(row + 1);
     float sum_g = 0, sum_gx = 0;
 #pragma unroll
     for (int k = 0; k < kChunks; ++k) {
       const int64_t c = ColumnOf(k);
-      if (c >= d) {
-#pragma unroll
-        for (int i = 0; i < kEight; ++i) normed[k][i] = g[k][i] = 0;
-        continue;
-      }
-      if (request.residual.data != nullptr) {
-        residual[k].Load(RowOf<T>(request.residual, row) + c, d - c);
-      }
-      float dy[kEight];
-      next_x[k].Get(normed[k]);
-      next_dy[k].Get(dy);
+      if (c >= d) continue;
+      float x[kEight], dy[kEight];
+      now.x[k].Get(x);
+      now.dy[k].Get(dy);
 #pragma unroll
       for (int i = 0; i < kEight; ++i) {
-        normed[k][i] = c + i < d ? (normed[k][i] - mean) * rstd : 0.0f;
-        g[k][i] = dy[i] * w[k][i];
-        dweight[k][i] += dy[i] * normed[k][i];
+        const float normed = kWide || c + i < d ? (x[i] - now.mean) * now.rstd : 0.0f;
+        dweight[k][i] += dy[i] * normed;
         if constexpr (kCentered) {
           dbias[k][i] += dy[i];
-          sum_g += g[k][i];
+          sum_g += dy[i] * w[k][i];
         }
-        sum_gx += g[k][i] * normed[k][i];
+        sum_gx += dy[i] * w[k][i] * normed;
       }
     }
-    load(row + 1);
     const int turn = static_cast<int>(row & 1);
     const float mean_gx = BlockSum(sum_gx, spaces[turn]) / static_cast<float>(d);
     const float mean_g =
@@ -169,11 +148,14 @@ __global__ __launch_bounds__(kMostThreads<kChunks>) void NormBackwardKernel(
     for (int k = 0; k < kChunks; ++k) {
       const int64_t c = ColumnOf(k);
       if (c >= d) continue;
-      float dx[kEight] = {};
-      if (request.residual.data != nullptr) residual[k].Get(dx);
+      float x[kEight], dy[kEight], dx[kEight];
+      now.x[k].Get(x);
+      now.dy[k].Get(dy);
+      now.residual[k].Get(dx);  // zeros without one
 #pragma unroll
       for (int i = 0; i < kEight; ++i) {
-        dx[i] += rstd * (g[k][i] - mean_g - normed[k][i] * mean_gx);
+        const float normed = (x[i] - now.mean) * now.rstd;
+        dx[i] += now.rstd * (dy[i] * w[k][i] - mean_g - normed * mean_gx);
       }
       StoreEight<kWide>(RowOf<T>(request.dx, row) + c, d - c, dx);
     }
@@ -190,148 +172,7 @@ __global__ __launch_bounds__(kMostThreads<kChunks>) void NormBackwardKernel(
   }
 }
 
-template <class T, bool kWide, int kChunks>
-__global__ __launch_bounds__(kMostThreads<kChunks>) void GatedNormKernel(
-    const __grid_constant__ GatedNormForward request) {
-  __shared__ SumSpace space;
-  const int64_t row = blockIdx.x, width = request.y.cols / request.groups;
-  const int64_t group = blockIdx.y, first = group * width;
-  float v[kChunks][kEight];
-  float squares = 0;
-#pragma unroll
-  for (int k = 0; k < kChunks; ++k) {
-    const int64_t c = ColumnOf(k);
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) v[k][i] = 0;
-    if (c >= width) continue;
-    float z[kEight];
-    LoadEight<kWide>(RowOf<T>(request.y, row) + first + c, width - c, v[k]);
-    LoadEight<kWide>(RowOf<T>(request.z, row) + first + c, width - c, z);
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      v[k][i] *= z[i] * Sigmoid(z[i]);
-      squares += v[k][i] * v[k][i];
-    }
-  }
-  const float rstd = ReciprocalDeviation(BlockSum(squares, space), width, request.eps);
-  if (threadIdx.x == 0) request.rstd[row * request.groups + group] = rstd;
-  float amax = 0;
-#pragma unroll
-  for (int k = 0; k < kChunks; ++k) {
-    const int64_t c = ColumnOf(k);
-    if (c >= width) continue;
-    float w[kEight];
-    LoadEight<kWide>(request.weight + first + c, width - c, w);
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      v[k][i] = v[k][i] * rstd * w[i];
-      amax = fmaxf(amax, fabsf(v[k][i]));
-    }
-    StoreEight<kWide>(RowOf<T>(request.out, row) + first + c, width - c, v[k]);
-  }
-  if (request.amax != nullptr) RaiseAmax(request.amax, Rounded<T>(amax));
-}
-
-// With h = y SiLU(z) and ĥ = h rstd: dh = rstd (g − ĥ mean(g ĥ)), dy = dh SiLU(z), dz = dh y SiLU'.
-template <class T, bool kWide, int kChunks>
-__global__ __launch_bounds__(kMostThreads<kChunks>) void GatedNormBackwardKernel(
-    const __grid_constant__ GatedNormBackward request, float* __restrict__ dweights) {
-  __shared__ SumSpace spaces[2];
-  const int64_t d = request.y.cols, rows = request.y.rows, width = d / request.groups;
-  const int64_t group = blockIdx.y, first = group * width;
-  float w[kChunks][kEight] = {}, dweight[kChunks][kEight] = {};
-#pragma unroll
-  for (int k = 0; k < kChunks; ++k) {
-    const int64_t c = ColumnOf(k);
-    if (c < width) LoadEight<kWide>(request.weight + first + c, width - c, w[k]);
-  }
-  const int64_t begin = FirstRow(blockIdx.x, gridDim.x, rows);
-  const int64_t end = FirstRow(blockIdx.x + 1, gridDim.x, rows);
-  // A row is loaded while the sum of the one before is formed.
-  RawEight<T, kWide> next_y[kChunks], next_z[kChunks], next_dy[kChunks];
-  const auto load = [&](int64_t row) {
-#pragma unroll
-    for (int k = 0; k < kChunks; ++k) {
-      const int64_t c = ColumnOf(k);
-      if (c >= width || row >= end) continue;
-      next_y[k].Load(RowOf<T>(request.y, row) + first + c, width - c);
-      next_z[k].Load(RowOf<T>(request.z, row) + first + c, width - c);
-      next_dy[k].Load(RowOf<T>(request.dout, row) + first + c, width - c);
-    }
-  };
-  load(begin);
-  for (int64_t row = begin; row < end; ++row) {
-    const float rstd = request.rstd[row * request.groups + group];
-    float y[kChunks][kEight], silu[kChunks][kEight], slope[kChunks][kEight], g[kChunks][kEight];
-    float sum_gh = 0;
-#pragma unroll
-    for (int k = 0; k < kChunks; ++k) {
-      float z[kEight], dy[kEight];
-      next_y[k].Get(y[k]);
-      next_z[k].Get(z);
-      next_dy[k].Get(dy);
-#pragma unroll
-      for (int i = 0; i < kEight; ++i) {
-        const float sigmoid = Sigmoid(z[i]);
-        silu[k][i] = z[i] * sigmoid;
-        slope[k][i] = sigmoid + silu[k][i] * (1.0f - sigmoid);
-        const float normed = y[k][i] * silu[k][i] * rstd;
-        g[k][i] = dy[i] * w[k][i];
-        dweight[k][i] += dy[i] * normed;
-        sum_gh += g[k][i] * normed;
-      }
-    }
-    load(row + 1);
-    const float mean_gh = BlockSum(sum_gh, spaces[row & 1]) / static_cast<float>(width);
-#pragma unroll
-    for (int k = 0; k < kChunks; ++k) {
-      const int64_t c = ColumnOf(k);
-      if (c >= width) continue;
-      float dy[kEight], dz[kEight];
-#pragma unroll
-      for (int i = 0; i < kEight; ++i) {
-        const float dh = rstd * (g[k][i] - y[k][i] * silu[k][i] * rstd * mean_gh);
-        dy[i] = dh * silu[k][i];
-        dz[i] = dh * y[k][i] * slope[k][i];
-      }
-      StoreEight<kWide>(RowOf<T>(request.dy, row) + first + c, width - c, dy);
-      StoreEight<kWide>(RowOf<T>(request.dz, row) + first + c, width - c, dz);
-    }
-  }
-#pragma unroll
-  for (int k = 0; k < kChunks; ++k) {
-    const int64_t c = ColumnOf(k);
-#pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      if (c + i < width) dweights[blockIdx.x * d + first + c + i] = dweight[k][i];
-    }
-  }
-}
-
-// Calls use(std::integral_constant<int, chunks>, threads) for a row of `width`.
-template <class Use>
-cudaError_t WithChunks(int64_t width, Use use) {
-  const int64_t eights = (width + kEight - 1) / kEight;
-  const auto threads = [&](int chunks) {
-    const int64_t each = (eights + chunks - 1) / chunks;
-    return static_cast<unsigned>((each + kWarp - 1) / kWarp * kWarp);
-  };
-  if (eights <= kMostThreads<1>) return use(std::integral_constant<int, 1>(), threads(1));
-  if (eights <= 2 * kMostThreads<2>) return use(std::integral_constant<int, 2>(), threads(2));
-  if (eights <= 4 * kMostThreads<4>) return use(std::integral_constant<int, 4>(), threads(4));
-  return cudaErrorInvalidValue;
-}
-
-// Calls use(T(), std::bool_constant<wide>): FP32, which only checks use, is loaded one by one.
-template <class Use>
-cudaError_t WithElements(DType dtype, bool wide, Use use) {
-  if (dtype == DType::kF32) return use(float(), std::false_type());
-  return wide ? use(uint16_t(), std::true_type()) : use(uint16_t(), std::false_type());
-}
-
-dim3 Grid(int64_t x, int64_t y = 1) {
-  return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y));
-}
+dim3 Grid(int64_t blocks) { return dim3(static_cast<unsigned>(blocks)); }
 
 }  // namespace
 
@@ -361,36 +202,6 @@ cudaError_t LaunchNormBackward(const NormBackward& r, float* dweights, float* db
                       Grid(RowBlocksOf(r.x.rows, r.x.cols)), threads, 0, stream, r, dweights,
                       dbiases);
       });
-    });
-  });
-}
-
-cudaError_t LaunchGatedNorm(const GatedNormForward& r, cudaStream_t stream) {
-  if (r.y.rows == 0 || r.y.cols == 0) return cudaSuccess;
-  const int64_t width = r.y.cols / r.groups;
-  const bool wide =
-      InEights(r.y) && InEights(r.z) && InEights(r.out) && Aligned(r.weight) && width % kEight == 0;
-  return WithChunks(width, [&](auto chunks, unsigned threads) {
-    return WithElements(r.y.dtype, wide, [&](auto element, auto is_wide) {
-      return Launch(
-          GatedNormKernel<decltype(element), decltype(is_wide)::value, decltype(chunks)::value>,
-          Grid(r.y.rows, r.groups), threads, 0, stream, r);
-    });
-  });
-}
-
-cudaError_t LaunchGatedNormBackward(const GatedNormBackward& r, float* dweights,
-                                    cudaStream_t stream) {
-  if (r.y.rows == 0 || r.y.cols == 0) return cudaSuccess;
-  const int64_t width = r.y.cols / r.groups;
-  const bool wide = InEights(r.y) && InEights(r.z) && InEights(r.dout) && InEights(r.dy) &&
-                    InEights(r.dz) && Aligned(r.weight) && width % kEight == 0;
-  return WithChunks(width, [&](auto chunks, unsigned threads) {
-    return WithElements(r.y.dtype, wide, [&](auto element, auto is_wide) {
-      return Launch(GatedNormBackwardKernel<decltype(element), decltype(is_wide)::value,
-                                            decltype(chunks)::value>,
-                    Grid(RowBlocksOf(r.y.rows, r.y.cols), r.groups), threads, 0, stream, r,
-                    dweights);
     });
   });
 }

@@ -21,6 +21,9 @@ cudaError_t LaunchGatedNorm(const GatedNormForward& request, cudaStream_t stream
 // partial: [RowBlocksOf(rows, d), d] FP32 per gradient, whose sums over rows are dweight and dbias.
 cudaError_t LaunchNormBackward(const NormBackward& request, float* dweights, float* dbiases,
                                cudaStream_t stream);
+// dweights: [GatedRowBlocksOf(rows, d, groups), d] FP32, whose sum over rows is dweight. By the
+// shape alone, so that sums have the same bits everywhere.
+int64_t GatedRowBlocksOf(int64_t rows, int64_t cols, int groups);
 cudaError_t LaunchGatedNormBackward(const GatedNormBackward& request, float* dweights,
                                     cudaStream_t stream);
 

@@ -39,6 +39,19 @@ void ExpectSum(LayerCheck& check, const std::string& name, CheckVector<float>& s
   check.Expect(distance <= kSumError, absl::StrCat(name, ": ", distance, " from the CPU's"));
 }
 
+// The amax of what the card wrote.
+float Largest(CheckTensor& tensor, const Shape& s) {
+  float largest = 0;
+  const std::vector<float> written = tensor.DeviceValues();
+  const int64_t stride = s.stride == 0 ? s.cols : s.stride;
+  for (int64_t r = 0; r < s.rows; ++r) {
+    for (int64_t c = 0; c < s.cols; ++c) {
+      largest = std::max(largest, std::abs(written[static_cast<size_t>(r * stride + c)]));
+    }
+  }
+  return largest;
+}
+
 void CheckAddNorm(LayerCheck& check, const Shape& s, bool centered, bool adds) {
   CudaBackend& cuda = check.cuda();
   CudaNormOps ops(cuda);
@@ -76,16 +89,7 @@ void CheckAddNorm(LayerCheck& check, const Shape& s, bool centered, bool adds) {
   if (adds) check.ExpectClose(absl::StrCat(name, ", sum"), sum);
   check.Expect(out.GapsAreUntouched(), absl::StrCat(name, ": gaps"));
   check.Expect(rstd.Distance() < 1e-6, absl::StrCat(name, ": rstd ", rstd.Distance()));
-  // The amax of what was written.
-  float largest = 0;
-  const std::vector<float> written = out.DeviceValues();
-  const int64_t stride = s.stride == 0 ? s.cols : s.stride;
-  for (int64_t r = 0; r < s.rows; ++r) {
-    for (int64_t c = 0; c < s.cols; ++c) {
-      largest = std::max(largest, std::abs(written[static_cast<size_t>(r * stride + c)]));
-    }
-  }
-  check.Expect(amax.OfDevice()[0] == largest, absl::StrCat(name, ": amax"));
+  check.Expect(amax.OfDevice()[0] == Largest(out, s), absl::StrCat(name, ": amax"));
   check.ExpectOk(name, ops.Forward(request(true, DType::kF32)));
   check.Expect(out.DeviceDistance(DType::kF32) < 1e-6, absl::StrCat(name, " in FP32"));
 
@@ -139,6 +143,7 @@ void CheckGatedNorm(LayerCheck& check, const Shape& s, int groups) {
       dz(cuda, s.rows, s.cols, {}, s.stride);
   CheckVector<float> weight(cuda, NormalVector(check, s.cols, 1, 0.1f));
   CheckVector<float> rstd(cuda, s.rows * groups), dweight(cuda, s.cols, 1.0f), spare(cuda, s.cols);
+  CheckVector<float> amax(cuda, 1);
   const auto run = [&](LayerOps* cpu, DType dtype, CheckVector<float>& gradient) {
     const bool device = cpu == nullptr;
     NormOps& norm = device ? static_cast<NormOps&>(ops) : cpu->norm();
@@ -151,7 +156,8 @@ void CheckGatedNorm(LayerCheck& check, const Shape& s, int groups) {
                                                        .y = Const(pick(y)),
                                                        .z = Const(pick(z)),
                                                        .out = pick(out),
-                                                       .rstd = vector(rstd)}));
+                                                       .rstd = vector(rstd),
+                                                       .amax = vector(amax)}));
     check.ExpectOk(name, norm.Backward(GatedNormBackward{.groups = groups,
                                                          .weight = vector(weight),
                                                          .y = Const(pick(y)),
@@ -170,6 +176,14 @@ void CheckGatedNorm(LayerCheck& check, const Shape& s, int groups) {
   check.ExpectClose(absl::StrCat(name, ", dz"), dz);
   check.Expect(dweight.Distance() <= 1e-5,
                absl::StrCat(name, ", dweight ", dweight.Distance(), " from the CPU's"));
+  check.Expect(amax.OfDevice()[0] == Largest(out, s), absl::StrCat(name, ": amax"));
+  run(nullptr, DType::kF32, spare);
+  for (CheckTensor* tensor : {&out, &dy, &dz}) {
+    const double distance = tensor->DeviceDistance(DType::kF32);
+    check.Expect(distance < 1e-6, absl::StrCat(name, " in FP32: ", distance, " from the CPU's"));
+    check.Expect(tensor->GapsAreUntouched() && tensor->GapsAreUntouched(DType::kF32),
+                 absl::StrCat(name, ": gaps"));
+  }
 }
 
 const char* NameOf(Activation kind) {
@@ -263,6 +277,10 @@ void CheckNorms(LayerCheck& check) {
       if (shape.cols % groups == 0) CheckGatedNorm(check, shape, groups);
     }
   }
+  // More rows than teams of threads that share a group's: warps, and thread blocks.
+  CheckGatedNorm(check, {140, 1024, 1032}, 32);
+  CheckGatedNorm(check, {70, 16640, 0}, 32);
+  CheckGatedNorm(check, {70, 16704, 0}, 32);
 }
 
 void CheckElementwise(LayerCheck& check) {

@@ -31,6 +31,10 @@ class Pool {
   MutableMatrix out(int64_t i, int64_t rows, int64_t cols) const {
     return MutableMatrix::OfBf16(at<uint16_t>(i), rows, cols);
   }
+  // Rows `stride` elements apart.
+  MutableMatrix columns(int64_t i, int64_t rows, int64_t cols, int64_t stride) const {
+    return {at<uint16_t>(i), DType::kBf16, rows, cols, stride};
+  }
 
  private:
   int64_t bytes_;
@@ -63,6 +67,36 @@ void TimeNorm(LayerCheck& check, int64_t rows, int64_t d) {
                                      .rstd = rstd.device(),
                                      .dx = pool.out(4 * i + 3, rows, d),
                                      .dweight = dweight.device()});
+  });
+}
+
+// z and dz are columns of projections of `projected` columns, as in the Mamba-2 block.
+void TimeGatedNorm(LayerCheck& check, int64_t rows, int64_t d, int groups, int64_t projected) {
+  CudaNormOps ops(check.cuda());
+  const Pool pool(check.cuda(), rows * d * 2), projections(check.cuda(), rows * projected * 2);
+  CheckVector<float> weight(check.cuda(), d, 1.0f), rstd(check.cuda(), rows * groups, 1.0f),
+      dweight(check.cuda(), d);
+  const auto bytes = static_cast<double>(rows * d * 2);
+  const std::string in_groups = " in " + std::to_string(groups) + " groups";
+  check.Time(Shape("gated norm", rows, d) + in_groups, 3 * bytes, 0, [&](int i) {
+    return ops.Forward(GatedNormForward{.groups = groups,
+                                        .weight = weight.device(),
+                                        .y = pool.bf16(2 * i, rows, d),
+                                        .z = Const(projections.columns(i, rows, d, projected)),
+                                        .out = pool.out(2 * i + 1, rows, d),
+                                        .rstd = rstd.device()});
+  });
+  check.Time(Shape("gated norm backward", rows, d) + in_groups, 5 * bytes, 0, [&](int i) {
+    return ops.Backward(
+        GatedNormBackward{.groups = groups,
+                          .weight = weight.device(),
+                          .y = pool.bf16(3 * i, rows, d),
+                          .z = Const(projections.columns(2 * i, rows, d, projected)),
+                          .dout = pool.bf16(3 * i + 1, rows, d),
+                          .rstd = rstd.device(),
+                          .dy = pool.out(3 * i + 2, rows, d),
+                          .dz = projections.columns(2 * i + 1, rows, d, projected),
+                          .dweight = dweight.device()});
   });
 }
 
@@ -146,6 +180,9 @@ void TimeTokens(LayerCheck& check, int64_t rows, int64_t d, int64_t vocab) {
 void TimeRows(LayerCheck& check) {
   TimeNorm(check, 16384, 2048);
   TimeNorm(check, 65536, 768);
+  TimeGatedNorm(check, 16384, 4096, 8, 10304);   // hybrid-1b
+  TimeGatedNorm(check, 16384, 8192, 8, 18560);   // Nemotron-H 8B
+  TimeGatedNorm(check, 16384, 10240, 8, 22656);  // Nemotron-H 12B
   TimeActivation(check, 16384, 6144);
   TimeActivation(check, 65536, 3072);
   TimeOptimizer(check, int64_t{1} << 26);
