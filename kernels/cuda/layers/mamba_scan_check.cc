@@ -187,6 +187,7 @@ void CheckCase(LayerCheck& check, CudaMambaOps& ops, const ScanCase& c, const st
       CudaMambaOps one_by_one(check.cuda());
       one_by_one.SetBatchBytes(1);
       one_by_one.UseSimpleScanOnly(path == "simple");
+      one_by_one.UseHopper(path == "hopper");
       const Problem::Results again = problem.Run(one_by_one, type);
       check.Expect(first.Same(again), name + ": batches of sequences change the result");
     }
@@ -227,7 +228,8 @@ void CheckNan(LayerCheck& check, CudaMambaOps& ops, const ScanShape& shape) {
 
 // heads, head_dim, groups, state, chunk
 void CheckMambaScan(LayerCheck& check, bool small) {
-  CudaMambaOps ops(check.cuda()), simple(check.cuda());
+  CudaMambaOps ops(check.cuda()), simple(check.cuda()), hopper(check.cuda());
+  ops.UseHopper(false);
   simple.UseSimpleScanOnly(true);
   for (const ScanCase& c : std::vector<ScanCase>{
            {{2, 16, 1, 16, 64}, 1, 1},
@@ -246,6 +248,18 @@ void CheckMambaScan(LayerCheck& check, bool small) {
   }
   Report(check, "scan, tiles");
   for (const ScanCase& c : std::vector<ScanCase>{
+           {{1, 64, 1, 128, 128}, 1, 1},
+           {{3, 40, 1, 72, 128}, 2, 129, 0, 8},
+           {{2, 64, 1, 128, 128}, 2, 270, 90, 16},
+           {{5, 56, 1, 128, 128}, 1, 300, 30},
+           {{4, 64, 2, 120, 128}, 1, 257, 0, 0, 0, 2},
+           {{2, 176, 2, 128, 128}, 1, 150},
+           {{8, 64, 1, 128, 128}, 26, 130},  // pairs of lanes share states' tiles
+       }) {
+    CheckCase(check, hopper, c, "hopper", false);
+  }
+  Report(check, "scan, Hopper");
+  for (const ScanCase& c : std::vector<ScanCase>{
            {{2, 3, 1, 5, 7}, 1, 1},
            {{2, 3, 1, 5, 7}, 3, 24, 5},
            {{3, 37, 3, 21, 33}, 2, 150, 30},
@@ -263,15 +277,20 @@ void CheckMambaScan(LayerCheck& check, bool small) {
     const ScanCase c = {{3, 16, 1, 16, 32}, 2, 200, 0, 0, mean, spread};
     CheckCase(check, ops, c, "tiles", true);
     CheckCase(check, simple, c, "simple", false);
+    CheckCase(check, hopper, {{2, 64, 1, 128, 32}, 1, 200, 0, 0, mean, spread}, "hopper", false);
   }
   Report(check, "scan, steps of all sizes");
   for (int begin = 1; begin < (small ? 40 : 300); begin += 7) {
     const ScanCase c = {{2, 16, 1, 16, 64}, 1, 300, begin};
     CheckCase(check, ops, c, "tiles", !small);
   }
+  for (int begin = 1; begin < (small ? 0 : 300); begin += 7) {
+    CheckCase(check, hopper, {{2, 64, 1, 128, 64}, 1, 300, begin}, "hopper", false);
+  }
   Report(check, "scan, documents of all lengths");
   CheckNan(check, ops, {4, 16, 2, 16, 64});
   CheckNan(check, simple, {4, 16, 2, 16, 64});
+  CheckNan(check, hopper, {2, 64, 1, 128, 64});
   check.Expect(!ops.Forward(ScanForward{.shape = {0, 16, 1, 16, 64}}).ok(),
                "a scan without heads is not refused");
   Report(check, "scan, NaN and refusals");
@@ -285,6 +304,14 @@ void CheckMambaScan(LayerCheck& check, bool small) {
            {{16, 64, 2, 64, 128}, 8, 500, 77},
        }) {
     CheckCase(check, ops, c, "tiles", false);
+  }
+  for (const ScanCase& c : std::vector<ScanCase>{
+           {{128, 64, 8, 128, 128}, 2, 1024},
+           {{64, 64, 8, 128, 128}, 2, 1024, 300},
+           {{112, 64, 1, 128, 128}, 1, 1500, 0, 8},
+           {{64, 64, 8, 128, 128}, 3, 700, 0, 0, -12, 4},
+       }) {
+    CheckCase(check, hopper, c, "hopper", false);
   }
   Report(check, "scan, shapes of models");
 }
