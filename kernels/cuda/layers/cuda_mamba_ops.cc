@@ -220,8 +220,7 @@ CudaMambaOps::Scan CudaMambaOps::Plan(const ScanShape& shape, const ScanParams& 
                shape.state <= most_state;
   if (scan.tiles) {
     ChooseTile(args);
-    scan.hopper = hopper_ && use_hopper_ &&
-                  gpu::HopperTakesScan({args.tile_cols, args.tile_state});
+    scan.hopper = hopper_ && use_hopper_ && gpu::HopperTakesScan({args.tile_cols, args.tile_state});
   } else {
     ChooseNoTile(args);
   }
@@ -236,12 +235,14 @@ absl::Status CudaMambaOps::RunBatch(const Scan& scan, const gpu::ScanArgs& args)
   NIBBLE_RETURN_IF_ERROR(
       StatusOf(gpu::LaunchScanDecays(args, stream), "launch of the scan's kernel of exponents"));
   if (scan.tiles) {
-    NIBBLE_RETURN_IF_ERROR(
-        StatusOf(scan.hopper ? gpu::LaunchScanHopperStates(args, scan.backward, stream)
-                             : gpu::LaunchScanStates(args, scan.backward, stream),
-                 "launch of the scan's kernel of states"));
+    NIBBLE_RETURN_IF_ERROR(StatusOf(scan.hopper
+                                        ? gpu::LaunchScanHopperStates(args, scan.backward, stream)
+                                        : gpu::LaunchScanStates(args, scan.backward, stream),
+                                    "launch of the scan's kernel of states"));
     if (!scan.backward) {
-      return StatusOf(gpu::LaunchScanForward(args, stream), "launch of the scan kernel");
+      return StatusOf(scan.hopper ? gpu::LaunchScanHopperForward(args, stream)
+                                  : gpu::LaunchScanForward(args, stream),
+                      "launch of the scan kernel");
     }
     if (scan.hopper) {
       NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchScanHopperPairs(args, stream),
@@ -273,7 +274,8 @@ absl::Status CudaMambaOps::Run(Scan& scan, float* ddt_bias, float* da_log, float
                                    static_cast<double>(all_chunks) * args.lanes * 8 +
                                        static_cast<double>(sequences) * args.heads * state_parts));
   args.sequences = scan.batch;
-  NIBBLE_RETURN_IF_ERROR(Grow(Divide(nullptr, scan.tiles, scan.backward, scan.hopper, all_chunks, args)));
+  NIBBLE_RETURN_IF_ERROR(
+      Grow(Divide(nullptr, scan.tiles, scan.backward, scan.hopper, all_chunks, args)));
   Divide(scratch_.data(), scan.tiles, scan.backward, scan.hopper, all_chunks, args);
   gpu::ScanTotals* const totals = args.totals;
   last_path_ = absl::StrCat(scan.hopper  ? "hopper"

@@ -4,8 +4,8 @@
 //   tiles    the scan of whole sequences in BF16, head_dim and state multiples of 8, state up to
 //            128, rows at multiples of 16 bytes: tensor cores; heads wider than a tile are divided
 //            into slices
-//   hopper   on compute capability 9, the same where tiles have 64 columns and a state of 128: the
-//            states and the backward pass by warpgroup products
+//   hopper   on compute capability 9, the same by warpgroup products, where tiles have 64 columns
+//            and a state of 128
 //   simple   the scan of everything else: slow, FP32 throughout, no tensor cores
 //   tokens   decoding, any shape and type
 // The convolution takes 16-byte pieces of rows where width is 4 and the rows allow it, otherwise

@@ -12,11 +12,12 @@ namespace nibble::gpu::scan {
 
 inline constexpr int kHalf = kScanChunk / 2;  // tokens, the rows of a warpgroup's product
 inline constexpr int kColumns = 64, kState = 128;
-using TokenTile = PanelTile<kScanChunk, kColumns>;      // x, dy
-using TokenStateTile = PanelTile<kScanChunk, kState>;   // B, C
-using StateTile = PanelTile<kColumns, kState>;          // S, G
-using QuadrantTile = PanelTile<kHalf, kHalf>;           // pairs of tokens
-inline constexpr uint32_t kHalfBytes = kHalf * kPanelRowBytes;  // from a half of a panel to the other
+using TokenTile = PanelTile<kScanChunk, kColumns>;     // x, dy
+using TokenStateTile = PanelTile<kScanChunk, kState>;  // B, C
+using StateTile = PanelTile<kColumns, kState>;         // S, G
+using QuadrantTile = PanelTile<kHalf, kHalf>;          // pairs of tokens
+inline constexpr uint32_t kHalfBytes =
+    kHalf * kPanelRowBytes;  // from a half of a panel to the other
 
 // Quadrants of K_ji, what the pairs of tokens j, i ≥ j of a chunk give to dB and dC, summed over a
 // group's lanes: j and i in the first half; both in the second; j in the first, i in the second.
@@ -71,7 +72,8 @@ __device__ __forceinline__ void LoadScaledRows(uint32_t panel_rows, const float 
 }
 // Pairs of neighbouring accumulators, rounded.
 template <int kCount>
-__device__ __forceinline__ void RoundPairs(const float (&x)[kCount], uint32_t (&words)[kCount / 2]) {
+__device__ __forceinline__ void RoundPairs(const float (&x)[kCount],
+                                           uint32_t (&words)[kCount / 2]) {
 #pragma unroll
   for (int i = 0; i < kCount / 2; ++i) words[i] = Bf16Pair(x[2 * i], x[2 * i + 1]);
 }
@@ -93,11 +95,24 @@ __device__ __forceinline__ void DotRows(uint32_t panel_rows, const float (&x)[32
   dot[0] = SumOfRow(dot[0]);
   dot[1] = SumOfRow(dot[1]);
 }
+// x += a warp's rows of a panel · factor.
+__device__ __forceinline__ void AddScaledRows(uint32_t panel_rows, float factor, float (&x)[32]) {
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    uint32_t raw[4];
+    LoadMatrices(raw, panel_rows ^ (c * 32));
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int at = 8 * c + e / 2 * 4 + e % 2 * 2;
+      x[at] = fmaf(factor, First(raw[e]), x[at]);
+      x[at + 1] = fmaf(factor, Second(raw[e]), x[at + 1]);
+    }
+  }
+}
 // Writes a warp's rows [16, 64], given as pairs of accumulators, to its rows of a panel and from
 // there to `rows` rows and `cols` columns of global memory. first_row: of the warp in the panel.
-__device__ __forceinline__ void StorePanelRows(uint32_t panel, int first_row,
-                                               const uint32_t* words, uint16_t* to,
-                                               int64_t stride, int rows, int cols) {
+__device__ __forceinline__ void StorePanelRows(uint32_t panel, int first_row, const uint32_t* words,
+                                               uint16_t* to, int64_t stride, int rows, int cols) {
   const uint32_t panel_rows = PanelRows(panel, first_row);
 #pragma unroll
   for (int c = 0; c < 4; ++c) {

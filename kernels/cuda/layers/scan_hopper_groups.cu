@@ -68,8 +68,8 @@ __device__ __forceinline__ void AddPairs(float (&sum)[64], uint32_t quadrant, ui
   }
 }
 
-__global__ __launch_bounds__(kGroupThreads, 1) void GroupKernel(
-    const __grid_constant__ ScanArgs args) {
+__global__ __launch_bounds__(kGroupThreads,
+                             1) void GroupKernel(const __grid_constant__ ScanArgs args) {
   using Layout = GroupLayout;
   unsigned char* memory = DynamicShared();
   const uint32_t shared = SharedAddress(memory);
@@ -94,8 +94,8 @@ __global__ __launch_bounds__(kGroupThreads, 1) void GroupKernel(
                                    at);
   };
   const auto load_state = [&](uint32_t to, const void* states, int lane, int at) {
-    LoadPanels<kColumns, kState>(to, Bf16(states) + StateOffset(args, chunk.index, lane), kState,
-                                 0, kColumns, kState, at);
+    LoadPanels<kColumns, kState>(to, Bf16(states) + StateOffset(args, chunk.index, lane), kState, 0,
+                                 kColumns, kState, at);
   };
   // Lane `index`, or after the last one what the pairs need.
   const auto load = [&](int index) {
@@ -117,8 +117,8 @@ __global__ __launch_bounds__(kGroupThreads, 1) void GroupKernel(
     } else if (index == lanes) {
       if (warpgroup < kQuadrants) {
         LoadPanels<kHalf, kHalf>(to + Layout::kPairs + warpgroup * QuadrantTile::kBytes,
-                                 QuadrantOf(args, chunk.index, group, warpgroup), kHalf, 0,
-                                 kHalf, kHalf, at);
+                                 QuadrantOf(args, chunk.index, group, warpgroup), kHalf, 0, kHalf,
+                                 kHalf, at);
       } else {
         load_group(to + Layout::kB, BColumn(args, group), at);
       }
@@ -126,7 +126,7 @@ __global__ __launch_bounds__(kGroupThreads, 1) void GroupKernel(
     CommitCopies();
   };
   // 2^(s of the last token − s_j) Δ_j, or 2^s_i, of the thread's rows.
-  const auto load_factor = [&](int index, float (&to)[2]) {
+  const auto load_factor = [&](int index, float(&to)[2]) {
     const float* from = DecaysOf(args, chunk.index, (lane_begin + index) / args.slices) +
                         (inputs ? ScanDecays::kLeave : ScanDecays::kEnter) * kScanChunk + row0;
     to[0] = __ldg(from);
@@ -152,8 +152,8 @@ __global__ __launch_bounds__(kGroupThreads, 1) void GroupKernel(
   const bool here[2] = {
       inputs ? info.followed && row0 >= info.last_doc : row0 < info.entering,
       inputs ? info.followed && row0 + 8 >= info.last_doc : row0 + 8 < info.entering};
-  const bool used = inputs ? info.followed && (half + 1) * kHalf > info.last_doc
-                           : half * kHalf < info.entering;
+  const bool used =
+      inputs ? info.followed && (half + 1) * kHalf > info.last_doc : half * kHalf < info.entering;
   float sum[64];
 #pragma unroll
   for (int i = 0; i < 64; ++i) sum[i] = 0.0f;
@@ -166,8 +166,7 @@ __global__ __launch_bounds__(kGroupThreads, 1) void GroupKernel(
     const float factor[2] = {here[0] ? next_factor[0] : 0.0f, here[1] ? next_factor[1] : 0.0f};
     if (n + 1 < lanes) load_factor(n + 1, next_factor);
     const uint32_t stage = shared + n % Layout::kStages * Layout::kStage;
-    const uint32_t rows =
-        PanelRows(stage + (inputs ? Layout::kX : Layout::kDy), block * kBlock);
+    const uint32_t rows = PanelRows(stage + (inputs ? Layout::kX : Layout::kDy), block * kBlock);
     float entered[2] = {};
     if (!inputs && used) {
       float part[32];
@@ -193,12 +192,11 @@ __global__ __launch_bounds__(kGroupThreads, 1) void GroupKernel(
       Settle(left);
     }
     if (!inputs && quad == 0) {
-      float* to =
-          args.token_sums +
-          ((chunk.index * args.lanes + lane_begin + n) * ScanTokenSums::kArrays +
-           ScanTokenSums::kEntered) *
-              kScanChunk +
-          row0;
+      float* to = args.token_sums +
+                  ((chunk.index * args.lanes + lane_begin + n) * ScanTokenSums::kArrays +
+                   ScanTokenSums::kEntered) *
+                      kScanChunk +
+                  row0;
       to[0] = entered[0];
       to[8] = entered[1];
     }

@@ -119,8 +119,8 @@ __device__ __forceinline__ void MixOwnPairs(const float (&scores)[32], const flo
   }
 }
 
-__global__ __launch_bounds__(kPairThreads, 1) void PairsKernel(
-    const __grid_constant__ ScanArgs args) {
+__global__ __launch_bounds__(kPairThreads,
+                             1) void PairsKernel(const __grid_constant__ ScanArgs args) {
   using Layout = PairsLayout;
   unsigned char* memory = DynamicShared();
   const uint32_t shared = SharedAddress(memory);
@@ -164,8 +164,8 @@ __global__ __launch_bounds__(kPairThreads, 1) void PairsKernel(
   if (warpgroup < 2) {
     LoadPanels<kScanChunk, kState>(
         warpgroup == 0 ? b_tile : c_tile,
-        xbc + (warpgroup == 0 ? BColumn(args, group) : CColumn(args, group)), args.xbc_stride,
-        0, info.tokens, args.state, thread);
+        xbc + (warpgroup == 0 ? BColumn(args, group) : CColumn(args, group)), args.xbc_stride, 0,
+        info.tokens, args.state, thread);
   }
   CommitCopies();
   load_lane(0);
@@ -284,8 +284,7 @@ __global__ __launch_bounds__(kPairThreads, 1) void PairsKernel(
     Settle(left);
 
     float4* const later_du = reinterpret_cast<float4*>(memory + Layout::kLater) + thread;
-    float* const later_sums =
-        reinterpret_cast<float*>(memory + Layout::kLaterSums) + row0 % kHalf;
+    float* const later_sums = reinterpret_cast<float*>(memory + Layout::kLaterSums) + row0 % kHalf;
     if (off_diagonal) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
@@ -319,19 +318,9 @@ __global__ __launch_bounds__(kPairThreads, 1) void PairsKernel(
     const float d = __ldg(args.d + columns.head);
     float x_du[2];
     DotRows(x_rows, du, x_du);
-    const uint32_t dy_rows = PanelRows(dy_tile, block * kBlock);
 #pragma unroll
-    for (int c = 0; c < 4; ++c) {
-      uint32_t direct[4];
-      LoadMatrices(direct, dy_rows ^ (c * 32));
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float& first = du[8 * c + e / 2 * 4 + e % 2 * 2];
-        float& second = du[8 * c + e / 2 * 4 + e % 2 * 2 + 1];
-        first = fmaf(first, rows.delta[e % 2], First(direct[e]) * d);
-        second = fmaf(second, rows.delta[e % 2], Second(direct[e]) * d);
-      }
-    }
+    for (int i = 0; i < 32; ++i) du[i] *= rows.delta[i % 4 / 2];
+    AddScaledRows(PanelRows(dy_tile, block * kBlock), d, du);
 #pragma unroll
     for (unsigned mask = 1; mask < 32; mask *= 2) dd += FromLane(dd, mask);
     if (thread % 32 == 0) sums.dd[block] = dd;

@@ -33,8 +33,8 @@ struct HopperStatesLayout {
 };
 
 template <int kLanes>
-__global__ __launch_bounds__(kWarpgroup* kLanes, 1) void HopperStatesKernel(
-    const __grid_constant__ ScanArgs args) {
+__global__ __launch_bounds__(kWarpgroup* kLanes,
+                             1) void HopperStatesKernel(const __grid_constant__ ScanArgs args) {
   using Layout = HopperStatesLayout<kLanes>;
   const uint32_t shared = SharedAddress(DynamicShared());
   const bool forward = blockIdx.y == 0;
@@ -76,9 +76,9 @@ __global__ __launch_bounds__(kWarpgroup* kLanes, 1) void HopperStatesKernel(
             rows.first, rows.end, args.state - panel * kPanelColumns, thread);
       }
       if (warp == 0) {
-        CopyOrZero16(
-            to + Layout::kWeights + warpgroup * Layout::kWeightBytes + in_warp * 16,
-            DecaysOf(args, chunk.index, columns.head) + weights * kScanChunk + in_warp * 4, true);
+        CopyOrZero16(to + Layout::kWeights + warpgroup * Layout::kWeightBytes + in_warp * 16,
+                     DecaysOf(args, chunk.index, columns.head) + weights * kScanChunk + in_warp * 4,
+                     true);
       }
     }
     CommitCopies();
