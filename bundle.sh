@@ -8,11 +8,15 @@
 # On the node, from any directory, each prints a short table last:
 #
 #   bundle/gpu-check.sh        the quantisers: worked vectors, the CPU's bits, speed
-#   bundle/kernel-checks.sh    products, attention, Mamba-2, rows: beside the CPU, and their times
+#   bundle/kernel-checks.sh    GEMMs, attention, Mamba-2, rows, gradients of whole models: compared with the CPU, and timed
 #   bundle/service-test.sh     the whole service: a job, a live switch, a rank killed 20 times (needs Python)
 #   bundle/presets-test.sh     losses of every recipe preset on the card beside the CPU's (needs Python)
+#   bundle/sanitizer.sh        compute-sanitizer's tools over the checks (needs Python)
+#   bundle/nccl-check.sh       collectives between cards: bits, lost ranks, times beside NCCL's own; --ranks 2
+#   bundle/ranks-test.sh       a job on several cards, every way in which ranks exchange; 2 ranks (needs Python)
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
 #   bundle/beside-torch.sh     the same beside PyTorch, if it is there
+#   bundle/learning.sh         losses of BF16, NVFP4 and MXFP4 over 200 M tokens of the node's own text (needs Python)
 #   bundle/with.sh PROGRAM...  runs any of the bundled programs, such as nibble
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -22,7 +26,7 @@ targets=(
   //client:nibble //server:nibble-coordinator //worker/agent:nibble-worker //worker/trainer/loop:nibble-trainer
   //kernels/cuda:gpu_check //kernels/cuda/gemm:gemm_check
   //kernels/cuda/layers:attention_check //kernels/cuda/layers:mamba_check //kernels/cuda/layers:row_check
-  //bench/step:step_bench
+  //bench/nccl:nccl_check //bench/step:gradient_check //bench/step:step_bench
 )
 packed=0
 if [ $# -eq 0 ]; then
@@ -61,11 +65,20 @@ for program in "$@"; do
   done
 done
 
+# Where programs find their libraries: the bundle, CUDA, the system, and NCCL if only a Python package has it.
+cat > "$out/libraries.sh" <<'SCRIPT'
+export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+if ! (IFS=:; for folder in $LD_LIBRARY_PATH; do [ -e "$folder/libnccl.so.2" ] && exit 0; done; exit 1); then
+  nccl=$(python3 -c 'import nvidia.nccl; print(list(nvidia.nccl.__path__)[0] + "/lib")' 2> /dev/null || true)
+  if [ -n "$nccl" ]; then export LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$nccl"; fi
+fi
+SCRIPT
+
 cat > "$out/with.sh" <<'SCRIPT'
 #!/bin/bash
 # Runs a bundled program with the bundled libraries: with.sh nibble cluster status
 here=$(cd "$(dirname "$0")" && pwd)
-export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+source "$here/libraries.sh"
 exec "$here/bin/$1" "${@:2}"
 SCRIPT
 
@@ -102,15 +115,23 @@ run attention-times attention_check --no-check
 run mamba mamba_check
 run products gemm_check check
 run product-times gemm_check time
+run gradients gradient_check --device cuda
 exit $failed
 SCRIPT
 
-for test in service presets; do
+cat > "$out/nccl-check.sh" <<'SCRIPT'
+#!/bin/bash
+# The collectives between the cards of this machine. Arguments are passed to nccl_check.
+here=$(cd "$(dirname "$0")" && pwd)
+exec "$here/with.sh" nccl_check "$@"
+SCRIPT
+
+for test in service presets ranks; do
   cat > "$out/$test-test.sh" <<SCRIPT
 #!/bin/bash
 # A test on a card; see $test.py.
 here=\$(cd "\$(dirname "\$0")" && pwd)
-export LD_LIBRARY_PATH="\$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
+source "\$here/libraries.sh"
 exec python3 "\$here/tests/$test.py" "\$here/bin" "\$@"
 SCRIPT
 done
@@ -126,14 +147,30 @@ cat > "$out/beside-torch.sh" <<'SCRIPT'
 #!/bin/bash
 # Training steps beside PyTorch's; see beside_torch.py.
 here=$(cd "$(dirname "$0")" && pwd)
-export LD_LIBRARY_PATH="$here/lib:/usr/local/cuda/targets/x86_64-linux/lib:/usr/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+source "$here/libraries.sh"
 exec python3 "$here/gpu/beside_torch.py" "$here/bin" "$@"
+SCRIPT
+
+cat > "$out/sanitizer.sh" <<'SCRIPT'
+#!/bin/bash
+# compute-sanitizer over the checks; see sanitizer.py.
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/libraries.sh"
+exec python3 "$here/tests/sanitizer.py" "$here/bin" "$@"
+SCRIPT
+
+cat > "$out/learning.sh" <<'SCRIPT'
+#!/bin/bash
+# One model under several recipes on real text; see learning.py.
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/libraries.sh"
+exec python3 "$here/gpu/learning.py" "$here/bin" "$@"
 SCRIPT
 chmod 755 "$out"/*.sh
 
 mkdir -p "$out/tests" "$out/gpu" "$out/peers"
 cp tests/gpu/*.py "$out/tests/"
-cp bench/gpu/beside_torch.py "$out/gpu/"
+cp bench/gpu/*.py "$out/gpu/"
 cp bench/peers/torch_transformer.py bench/peers/mamba_kernels.py "$out/peers/"
 du -sh "$out" | awk '{ print "bundle: " $1 " in " $2 }'
 if [ $packed = 1 ]; then

@@ -1,5 +1,5 @@
-// What benchmarks share: times, percentiles, verdicts, and the limits that a machine sets, measured
-// in the same run as what is held against them.
+// Common parts of benchmarks: times, percentiles, verdicts, and the limits that a machine sets,
+// measured in the same run as what is held against them.
 //
 // Ownership: borrows the pool; a ScratchDirectory owns its directory. Thread-safety: one
 // measurement at a time.

@@ -22,7 +22,7 @@
 namespace nibble::bench {
 namespace {
 
-// Of the largest source; others are its first numbers.
+// Shape of the largest source; smaller sources are its first numbers.
 constexpr int64_t kRows = 4096;
 constexpr int64_t kCols = 8192;
 
@@ -113,7 +113,7 @@ OperandSpec Spec(Format format, Rounding rounding, int hadamard) {
   return spec;
 }
 
-// What a training step asks for, amax unknown: both copies of activations and gradients from BF16,
+// Requests of a training step, amax unknown: both copies of activations and gradients from BF16,
 // one of weights from FP32; the column copy is transformed where the format's recipe does so.
 void AddTrainingCases(std::vector<Case>& cases) {
   for (const auto& [rows, cols] :

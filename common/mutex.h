@@ -13,7 +13,8 @@
 // would report what absl::Mutex protects.
 //
 // Rules: a lock is never held while code of a caller runs (a callback, a watcher), nor during I/O
-// that may wait for a disk or a peer, unless the lock exists to order that I/O and says so.
+// that may wait for a disk or a peer, unless the lock exists to order that I/O, which its comment
+// states.
 //
 // Thread-safety: all methods from any thread.
 #ifndef NIBBLE_COMMON_MUTEX_H_

@@ -21,6 +21,8 @@ enum class SkipsPolicy : uint8_t { kPause, kRollBack, kFail };
 enum class SpikePolicy : uint8_t { kOff, kObserve, kSkip };
 enum class JobDevice : uint8_t { kCpu, kCuda };
 enum class JobProducts : uint8_t { kFastest, kNative, kEmulated };
+enum class JobCollectives : uint8_t { kAuto, kNccl, kStaged };
+enum class JobReduction : uint8_t { kRankOrder, kNccl };
 // Events of a job that can be posted; the coordinator maps its own events to them
 // (server/state/entities.h).
 enum class NotifyEvent : uint8_t {
@@ -91,6 +93,14 @@ inline constexpr Choice<JobProducts> kChoices<JobProducts>[] = {
     {JobProducts::kFastest, "fastest"},
     {JobProducts::kNative, "native"},
     {JobProducts::kEmulated, "emulated"}};
+template <>
+inline constexpr Choice<JobCollectives> kChoices<JobCollectives>[] = {
+    {JobCollectives::kAuto, "auto"},
+    {JobCollectives::kNccl, "nccl"},
+    {JobCollectives::kStaged, "staged"}};
+template <>
+inline constexpr Choice<JobReduction> kChoices<JobReduction>[] = {
+    {JobReduction::kRankOrder, "rank_order"}, {JobReduction::kNccl, "nccl"}};
 
 template <>
 inline constexpr Choice<NotifyEvent> kChoices<NotifyEvent>[] = {

@@ -85,6 +85,26 @@ void CheckProducts(const JobSpec& spec, Problems& problems) {
                "native needs resources.device: cuda; a CPU emulates every format");
 }
 
+void CheckCollectives(const JobSpec& spec, Problems& problems) {
+  if (!Sound(problems, {"resources.device", "resources.collectives", "resources.reduction"})) {
+    return;
+  }
+  const ResourceSpec& resources = spec.resources;
+  const bool on_cpu = resources.device == JobDevice::kCpu;
+  if (on_cpu && resources.collectives != JobCollectives::kAuto) {
+    problems.Add("resources.collectives",
+                 absl::StrCat(std::string(ChoiceName(resources.collectives)),
+                              " needs resources.device: cuda; ranks on CPUs exchange over TCP"));
+  }
+  if (resources.reduction != JobReduction::kNccl) return;
+  if (on_cpu) {
+    problems.Add("resources.reduction", "nccl needs resources.device: cuda");
+  } else if (resources.collectives == JobCollectives::kStaged) {
+    problems.Add("resources.reduction",
+                 "nccl cannot be combined with resources.collectives: staged");
+  }
+}
+
 void CheckElasticity(const JobSpec& spec, Problems& problems) {
   const ResourceSpec& resources = spec.resources;
   if (!Sound(problems, {"training.batch", "training.micro_batch", "resources"})) return;
@@ -268,6 +288,7 @@ void CheckJob(const JobSpec& spec, Problems& problems) {
   CheckInit(spec, problems);
   CheckBatch(spec, problems);
   CheckProducts(spec, problems);
+  CheckCollectives(spec, problems);
   CheckElasticity(spec, problems);
   CheckRestarts(spec, problems);
   CheckEarlyStop(spec, problems);

@@ -206,6 +206,23 @@ TEST(JobCheckTest, NativeProductsNeedACard) {
   EXPECT_TRUE(Validate(spec).ok());
 }
 
+TEST(JobCheckTest, NcclNeedsCards) {
+  JobSpec spec = Valid();
+  spec.resources.collectives = JobCollectives::kNccl;
+  EXPECT_EQ(CheckError(spec),
+            "resources.collectives: nccl needs resources.device: cuda; ranks on CPUs exchange over "
+            "TCP");
+  spec.resources.device = JobDevice::kCuda;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.resources.reduction = JobReduction::kNccl;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.resources.collectives = JobCollectives::kStaged;
+  EXPECT_EQ(CheckError(spec),
+            "resources.reduction: nccl cannot be combined with resources.collectives: staged");
+  spec.resources = {.reduction = JobReduction::kNccl};
+  EXPECT_EQ(CheckError(spec), "resources.reduction: nccl needs resources.device: cuda");
+}
+
 TEST(JobCheckTest, ChangesHaveATimeInTheRunAndChangeSomething) {
   JobSpec spec = Valid();
   spec.changes = {

@@ -176,9 +176,10 @@ const Record<TrainingSpec>& TrainingRecord() {
                 "recipe that quantises nothing"),
           OneOf(
               "products", &S::products,
-              "how products of quantised operands are computed on a card. fastest: on its FP8 and "
-              "FP4 tensor cores where it has them for the formats, otherwise emulated in BF16. "
-              "native: there or not at all. emulated: as on a CPU, but for the order of sums"),
+              "how GEMMs of quantised operands are computed on a card. fastest: on FP8 or FP4 "
+              "tensor cores if the card has them for the formats, otherwise emulated in BF16. "
+              "native: on these tensor cores, otherwise an error. emulated: as on a CPU, up to the "
+              "order of sums"),
           OneOf("recompute", &S::recompute,
                 "activation recomputation: saves memory, does not change results. blocks: the "
                 "forward pass of a block runs again before its backward pass"),
@@ -313,7 +314,16 @@ const Record<ResourceSpec>& ResourceRecord() {
                  "refused, and training continues under the current recipe. 0: no limit"),
           OneOf("device", &S::device,
                 "device that computes the model: the cores of a processor, or a CUDA card per "
-                "rank. gpu is another name of cuda")}};
+                "rank. gpu is another name of cuda"),
+          OneOf("collectives", &S::collectives,
+                "how ranks on cards exchange tensors. nccl: from card to card; each rank needs a "
+                "card of its own, and libnccl.so.2 must be installed. staged: through the hosts' "
+                "memory and TCP. auto: nccl if there are several ranks, each on its own card, else "
+                "staged. The event start records which"),
+          OneOf("reduction", &S::reduction,
+                "order in which gradients are summed over ranks. rank_order: by rank, so that a "
+                "result depends on nothing but the inputs and the number of ranks; nccl: in "
+                "NCCL's own order, which depends on the cards and how they are linked")}};
   return *record;
 }
 

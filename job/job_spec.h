@@ -138,6 +138,8 @@ struct ResourceSpec {
   int64_t threads = 0;
   int64_t memory_mib = 0;
   JobDevice device = JobDevice::kCpu;
+  JobCollectives collectives = JobCollectives::kAuto;
+  JobReduction reduction = JobReduction::kRankOrder;
   friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
 };
 

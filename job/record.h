@@ -49,7 +49,7 @@ struct Field {
   std::function<YamlNode(const T&)> write;
   // Empty: nothing to check. Skips fields that have a problem already.
   std::function<void(const T&, const std::string& path, Problems&)> check;
-  // Of sections and lists; the paths begin with the path of this field.
+  // The fields of a section, or of a list's entries; their paths begin with the path of this field.
   std::vector<FieldDoc> inside;
 
   Field Required() && {

@@ -38,9 +38,10 @@ void AddAttentionFlops(const ModelSpec& spec, int64_t sequence, FlopsPerToken& f
 }
 
 // q | k | v after RoPE, the attention output, and a log-sum-exp per head in FP32; the probabilities
-// are recomputed.
-int64_t AttentionSavedBytes(const ModelSpec& spec) {
-  return 2 * QkvWidth(spec) + 2 * QueryWidth(spec) + 4 * spec.heads;
+// are recomputed. The gradients of q | k | v and of the output.
+MixerTensors AttentionTensors(const ModelSpec& spec) {
+  const int64_t qkv = 2 * QkvWidth(spec), out = 2 * QueryWidth(spec);
+  return {.saved = {qkv, out, 4 * spec.heads}, .backward = {qkv, out}};
 }
 
 }  // namespace
@@ -52,7 +53,7 @@ constexpr MixerKind kAttentionMixer = {
     .validate = ValidateAttention,
     .add = AddAttention,
     .add_flops = AddAttentionFlops,
-    .saved_bytes = AttentionSavedBytes,
+    .tensors = AttentionTensors,
 };
 
 }  // namespace nibble

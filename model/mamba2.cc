@@ -75,10 +75,14 @@ void AddMambaFlops(const ModelSpec& spec, int64_t sequence, FlopsPerToken& flops
 }
 
 // in_proj's output (z, xBC before the convolution, dt), xBC after SiLU, the scan's y, the gated
-// norm's output, and its 1/rms per group in FP32. The scan's intermediate results are recomputed.
-int64_t MambaSavedBytes(const ModelSpec& spec) {
-  return 2 * InProjWidth(spec) + 2 * spec.conv_dim() + 2 * 2 * spec.d_inner() +
-         4 * spec.mamba_groups;
+// norm's 1/rms per group in FP32 and its output, which is out_proj's input; their gradients. The
+// scan's intermediate results are recomputed.
+MixerTensors MambaTensors(const ModelSpec& spec) {
+  const int64_t projected = 2 * InProjWidth(spec), xbc = 2 * spec.conv_dim();
+  const int64_t inner = 2 * spec.d_inner();
+  return {.saved = {projected, xbc, inner, 4 * spec.mamba_groups},
+          .backward = {projected, xbc, inner, inner},
+          .last_input = inner};
 }
 
 }  // namespace
@@ -90,7 +94,7 @@ constexpr MixerKind kMamba2Mixer = {
     .validate = ValidateMamba,
     .add = AddMamba,
     .add_flops = AddMambaFlops,
-    .saved_bytes = MambaSavedBytes,
+    .tensors = MambaTensors,
 };
 
 }  // namespace nibble

@@ -10,12 +10,24 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "model/model_spec.h"
 #include "model/outline.h"
 
 namespace nibble {
+
+// The BF16 and FP32 tensors of one block's passes, beside its input, its norm and the quantised
+// copies of its linears: bytes per token of each. The first linear reads the norm's output, the
+// last one what the mixer has computed.
+struct MixerTensors {
+  std::vector<int64_t> saved;     // from the forward to the backward pass, under any recipe
+  std::vector<int64_t> backward;  // within the backward pass
+  // The last linear's input, if nothing else of the backward pass reads it: saved only where that
+  // linear's Wgrad takes it unquantised. 0: it is among `saved`.
+  int64_t last_input = 0;
+};
 
 struct MixerKind {
   char symbol;            // in ModelSpec::pattern
@@ -33,9 +45,7 @@ struct MixerKind {
   // matmuls only, each multiply-add 2.
   void (*add_flops)(const ModelSpec& spec, int64_t sequence, FlopsPerToken& flops);
 
-  // Bytes per token that one block saves for its backward pass, beside its input and its norm:
-  // BF16, except for tensors that the kernels keep in FP32.
-  int64_t (*saved_bytes)(const ModelSpec& spec);
+  MixerTensors (*tensors)(const ModelSpec& spec);
 };
 
 // In the order of the table.

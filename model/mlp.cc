@@ -22,8 +22,11 @@ void AddMlp(const ModelSpec& spec, BlockOutline& block) {
 
 void AddMlpFlops(const ModelSpec&, int64_t, FlopsPerToken&) {}  // all in its linears
 
-// The activation's input and output; the latter is the down-projection's input.
-int64_t MlpSavedBytes(const ModelSpec& spec) { return 2 * UpWidth(spec) + 2 * spec.d_ff; }
+// The activation's input and output, which is the down-projection's input, and their gradients.
+MixerTensors MlpTensors(const ModelSpec& spec) {
+  const int64_t up = 2 * UpWidth(spec), active = 2 * spec.d_ff;
+  return {.saved = {up}, .backward = {up, active}, .last_input = active};
+}
 
 }  // namespace
 
@@ -34,7 +37,7 @@ constexpr MixerKind kMlpMixer = {
     .validate = ValidateMlp,
     .add = AddMlp,
     .add_flops = AddMlpFlops,
-    .saved_bytes = MlpSavedBytes,
+    .tensors = MlpTensors,
 };
 
 }  // namespace nibble

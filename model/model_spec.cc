@@ -71,8 +71,8 @@ absl::Status CheckSameShapes(const ModelSpec& ours, const ModelSpec& theirs,
                              std::string_view whose) {
   const auto has = [&ours](char mixer) { return ours.pattern.find(mixer) != std::string::npos; };
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
-  // Of those that are not learned, positions have no parameters; of those that have no gate,
-  // activations leave the shapes alone.
+  // Positions have parameters only if they are learned; an activation changes the shapes only if it
+  // has a gate.
   const auto positions = [](const ModelSpec& spec) {
     return spec.positions == Positions::kLearned ? "learned" : "not learned";
   };

@@ -19,7 +19,8 @@
 namespace nibble {
 
 enum class NormKind : uint8_t { kRmsNorm, kLayerNorm };
-// Of the MLP: squared ReLU, GELU (tanh form), or SwiGLU, whose up-projection yields gate | up.
+// The MLP's activation: squared ReLU, GELU (tanh form), or SwiGLU, whose up-projection yields gate
+// | up.
 enum class Activation : uint8_t { kSquaredRelu, kGelu, kSwiglu };
 enum class Positions : uint8_t { kNone, kRope, kLearned };
 

@@ -80,9 +80,9 @@ struct PartCount {
 // Outline::parameters().
 std::vector<PartCount> ParametersByPart(const Outline& outline);
 
-// Of the forward pass, per token, averaged over the positions of a sequence. Multiply-adds count 2;
-// backward is twice forward; attention is counted causally over `sequence` tokens. Only matmuls
-// count: no norms, activations, softmax, exponents or optimizer.
+// FLOP of the forward pass per token, averaged over the positions of a sequence. Multiply-adds
+// count 2; backward is twice forward; attention is counted causally over `sequence` tokens. Only
+// matmuls count: no norms, activations, softmax, exponents or optimizer.
 struct FlopsPerToken {
   double linears = 0;
   double attention = 0;

@@ -62,7 +62,7 @@ PathChoice NativePath(const PathOperand& a, const PathOperand& b, const GemmHard
   }
   const bool fp4 = IsFp4(a) || IsFp4(b);
   if (fp4 && !hardware.fp4_in_fp8) {
-    return {GemmPath::kBf16, "FP4 codes in FP8 products are switched off"};
+    return {GemmPath::kBf16, "FP4 codes in FP8 GEMMs are switched off"};
   }
   return {slices ? GemmPath::kFp8Slices : GemmPath::kFp8Lines,
           fp4 ? "FP4 codes are E4M3 numbers, and the card has FP8 tensor cores"
@@ -84,7 +84,7 @@ PathChoice ChoosePath(const PathOperand& a, const PathOperand& b, const PathShap
     emulated.reason = native.reason;
     if (IsNative(native.path)) {
       if (!hardware.native) {
-        emulated.reason = "native products are switched off";
+        emulated.reason = "native GEMMs are switched off";
       } else if (!a.codes || !b.codes) {
         emulated.reason = "an operand was made without codes";
       } else if (shape != nullptr && !Fits(*shape, native.path)) {

@@ -1,15 +1,15 @@
-// Which matmul computes a GEMM on a CUDA card: decided from formats, compute capability and shape
-// alone, so that what a recipe is said to run on, the plan made before allocation and the GEMM
+// Which path computes a GEMM on a CUDA card. The choice depends only on formats, compute capability
+// and shape, so that `nibble recipe show`, the memory plan made before allocation and the GEMM
 // itself agree.
 //
 // Native paths, by what the tensor cores and cuBLASLt of a compute capability multiply:
 //   9.0         FP8 with a scale per tensor, per line, or per 128 elements of K
-//   10.0 on     FP8 with a scale per tensor, MXFP8, NVFP4
+//   from 10.0   FP8 with a scale per tensor, MXFP8, NVFP4
 // FP4 codes are also E4M3 numbers. On 9.0 formats whose FP4 codes have FP32 scales per line or per
 // 128 elements are multiplied as FP8 (sums of 128 products of FP4 codes fit the FP8 tensor cores'
-// accumulators, unless they reach 4096), on 10.0 MXFP4 as MXFP8. Everything else is emulated: BF16
-// products of codes (times block scales, where that is exact), scales per line in a pass over the
-// sums, scales per 128 elements of K in a kernel of our own.
+// accumulators, unless they reach 4096); on 10.0 MXFP4 is multiplied as MXFP8. Everything else is
+// emulated: a BF16 GEMM of codes (times block scales, where that is exact), scales per line in a
+// pass over the sums, scales per 128 elements of K in a kernel of our own.
 //
 // Thread-safety: values and pure functions.
 #ifndef NIBBLE_RECIPE_GEMM_PATH_H_
@@ -40,7 +40,7 @@ struct GemmHardware {
   bool fp4_in_fp8 = true;  // multiply FP4 codes on FP8 tensor cores, if `native`
 };
 
-// What the decision depends on, of one operand.
+// The properties of one operand that the choice depends on.
 struct PathOperand {
   std::optional<OperandSpec> spec;  // unset: high precision
   bool fp32 = false;                // in high precision; otherwise BF16
@@ -57,7 +57,7 @@ struct PathChoice {
   const char* reason;
 };
 
-// Without a shape: for one that suits the tensor cores.
+// `shape` null: assumes one that suits the tensor cores.
 PathChoice ChoosePath(const PathOperand& a, const PathOperand& b, const PathShape* shape,
                       const GemmHardware& hardware);
 

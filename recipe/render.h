@@ -31,8 +31,8 @@ absl::StatusOr<std::string> RenderTable(const ResolvedRecipe& recipe, const Outl
 // nvfp4, hadamard and signs only with a transform.
 absl::StatusOr<std::string> RenderJson(const ResolvedRecipe& recipe, const Outline& outline);
 
-// How cards compute the products of linear layers with quantised operands, those with equal
-// operands together. On a CPU all are emulated.
+// How cards compute the GEMMs of linear layers that have quantised operands; GEMMs with equal
+// operands share a row. On a CPU all are emulated.
 struct ProductRow {
   LinearGemm gemm = LinearGemm::kFprop;
   std::string a, b;    // the operands' formats, or bf16

@@ -205,7 +205,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
                                      {.listen = flags.http,
                                       .insecure = flags.server.insecure,
                                       .or_free_port = !flags.http_given,
-                                      .version = kVersion});
+                                      .version = kVersion,
+                                      .data_directory = flags.store});
   if (!http.ok()) return http.status();
   const std::string& address = (*http)->address();
   if (!flags.http_given && address != flags.http) {

@@ -1,4 +1,4 @@
-"""What a build's profile says: actions, seconds of compiling by room, the dearest files and headers.
+"""The contents of a build's profile: actions, seconds of compiling by room, the dearest files and headers.
 
     report.py PROFILE EXECUTION_ROOT
 """

@@ -56,7 +56,7 @@ struct Problem {
              .layout = layout,
              .qkv = MutableMatrix::OfBf16(qkv.data(), layout.tokens(), shape.qkv_cols())});
   }
-  // Of one matmul over the visible pairs of all heads.
+  // FLOP of one matmul over the visible pairs of all heads.
   double ProductFlop() const {
     const double pairs = layout.length * (layout.length + 1) / 2.0;
     return 2.0 * layout.sequences * shape.heads * pairs * shape.head_dim;
@@ -68,7 +68,7 @@ struct Problem {
   std::vector<float> lse;
 };
 
-// `products` matmuls over the visible pairs of all heads.
+// `products`: the number of matmuls over the visible pairs of all heads.
 template <class Run>
 void Measure(benchmark::State& state, const Problem& problem, double products, Run&& run) {
   AgainstPanel(state, 128, 128, 128, products * problem.ProductFlop(), run);
@@ -85,7 +85,7 @@ void Backward(benchmark::State& state) {
 }
 void RopeInPlace(benchmark::State& state) {
   Problem problem(state);
-  // Of q and k, two bytes read and two written.
+  // q and k are read and written, two bytes per element each time.
   const int64_t bytes = 4 * problem.layout.tokens() * problem.shape.head_dim *
                         (problem.shape.heads + problem.shape.kv_heads);
   AgainstMemcpy(state, Pool(), bytes, [&] { return problem.Rotate(); });

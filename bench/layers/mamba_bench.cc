@@ -53,8 +53,8 @@ struct Scan {
                      In(dy, shape.d_inner()), Out(dxbc, shape.xbc_cols()), Out(ddt, shape.heads),
                      sums.data(), sums.data() + shape.heads, sums.data() + 2 * shape.heads});
   }
-  // Of one matmul over visible pairs in a chunk, per token: of vectors of that length, or of
-  // states.
+  // FLOP per token of one matmul: PairFlop over the visible pairs of a chunk, with vectors of
+  // length `depth`; StateFlop with states.
   double PairFlop(double depth) const { return (shape.chunk + 1.0) * depth; }
   double StateFlop() const { return 2.0 * static_cast<double>(shape.d_inner()) * shape.state; }
   double ForwardFlop() const {

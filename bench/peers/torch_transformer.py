@@ -47,7 +47,7 @@ def fake_nvfp4(x, square=False, stochastic=False):
 
 
 class Nvfp4Product(torch.autograd.Function):
-    """y = x Wᵀ and both backward products on fake-quantised operands."""
+    """y = x Wᵀ and both backward GEMMs on fake-quantised operands."""
 
     @staticmethod
     def forward(ctx, x, weight, rotation):

@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<BenchDevice>> BenchDevice::Create(const std::stri
 absl::StatusOr<double> BenchDevice::GemmRate() {
   const int64_t size = gemm_size();
   const Device on = device();
-  // Random values: a product of equal ones takes less power, and is faster.
+  // Random values: a GEMM of equal values takes less power and is faster.
   Buffer tensors[3];
   for (Buffer& tensor : tensors) {
     NIBBLE_ASSIGN_OR_RETURN(tensor, on.memory().Allocate(static_cast<size_t>(size * size) * 2));

@@ -23,7 +23,7 @@ class BenchDevice {
   // The largest number of bytes of tensors that were in use at once.
   virtual size_t peak_bytes() const = 0;
   // Limits measured now: bytes read and written per second by a copy, and floating-point operations
-  // per second of a large BF16 product.
+  // per second of a large BF16 GEMM.
   virtual absl::StatusOr<double> CopyRate() = 0;
   absl::StatusOr<double> GemmRate();
 

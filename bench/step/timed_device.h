@@ -23,7 +23,7 @@ namespace nibble {
 struct OpTotals {
   int64_t calls = 0;
   double seconds = 0;
-  double flops = 0;  // of matrix products
+  double flops = 0;  // of matmuls
   double bytes = 0;  // of other operations, read and written once each
 };
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -101,6 +102,7 @@ const v1::Worker* FindWorker(const LocalCluster::Status& status, const std::stri
 
 // The role's state as the coordinator reports it.
 std::string Remark(const LocalCluster::Status& status, const std::string& role) {
+  if (const auto url = status.urls.find(role); url != status.urls.end()) return url->second;
   if (role == kCoordinatorRole) return status.serves ? "serves" : "does not serve";
   const v1::Worker* const worker = FindWorker(status, role);
   if (worker == nullptr) return status.serves ? "unknown to the coordinator" : "-";
@@ -140,6 +142,9 @@ std::string ClusterJson(const LocalCluster::Status& status, int64_t now_unix_ms)
     if (process.alive) {
       one["pid"] = process.process.identity.pid;
       one["uptime_seconds"] = static_cast<double>(UptimeMs(process, now_unix_ms)) / 1000;
+    }
+    if (const auto url = status.urls.find(process.role); url != status.urls.end()) {
+      one["url"] = url->second;
     }
     if (const v1::Worker* const worker = FindWorker(status, process.role); worker != nullptr) {
       one["present"] = worker->present();
@@ -197,12 +202,34 @@ std::string Hints(const std::string& directory, const std::string& address) {
                       "  nibble cluster status", state, "\n  nibble cluster down", state);
 }
 
+// Where to look at the cluster.
+std::string DashboardHints(const std::string& directory, const LocalCluster& cluster) {
+  const absl::StatusOr<LocalCluster::Status> status = cluster.GetStatus();
+  if (!status.ok()) return std::string(status.status().message());
+  std::string text;
+  for (const auto& [role, url] : status->urls) absl::StrAppend(&text, "  ", role, ": ", url, "\n");
+  if (!status->urls.contains(kGrafanaRole)) {
+    absl::StrAppend(
+        &text, "  grafana: not started; PATH has neither 'grafana' nor 'grafana-server'. ",
+        "Its dashboards are in ", directory, "/grafana/dashboards, their provisioning in ",
+        directory, "/grafana/provisioning\n");
+  }
+  return absl::StrCat("dashboards:\n", text, "  what they show: docs/guide/dashboards.md");
+}
+
 int Up(const Flags& flags) {
   const absl::StatusOr<ClusterPrograms> programs = FindPrograms(flags.programs, SelfPath());
   if (!programs.ok()) return Fail("up", programs.status());
+  absl::StatusOr<DashboardPrograms> dashboards = DashboardPrograms();
+  if (flags.wish.dashboards) {
+    const char* const search_path = getenv("PATH");
+    dashboards = FindDashboardPrograms(search_path == nullptr ? "" : search_path);
+    if (!dashboards.ok()) return Fail("up", dashboards.status());
+  }
   const std::string directory = DirectoryOf(flags);
   LocalCluster cluster({.directory = directory,
                         .programs = *programs,
+                        .dashboards = *std::move(dashboards),
                         .coordinator_flags = flags.coordinator_flags,
                         .worker_flags = flags.worker_flags,
                         .patience = Milliseconds(flags.patience_seconds),
@@ -212,6 +239,7 @@ int Up(const Flags& flags) {
   const absl::StatusOr<std::string> address = cluster.Address();
   if (!address.ok()) return Fail("up", address.status());
   std::printf("%s\n", address->c_str());
+  if (flags.wish.dashboards) Say(DashboardHints(directory, cluster));
   if (*before == LocalCluster::Before::kAll) {
     Say(absl::StrCat("the cluster in ", directory, " was already up"));
     return kExitDone;
@@ -283,6 +311,9 @@ void AddUp(Command cluster, const std::shared_ptr<Flags>& flags, int& exit_code)
       .OneValueEach();
   up.Add("--worker-flag", flags->worker_flags, "a flag for every worker; repeatable")
       .OneValueEach();
+  up.AddFlag("--dashboards", flags->wish.dashboards,
+             "also start Prometheus with rules and alerts for the cluster, and Grafana with its "
+             "dashboards if it is installed");
   up.Add("--patience", flags->patience_seconds, "seconds to wait until a process is ready")
       .RealNumber(1.0, 3600.0)
       .ShowDefault();

@@ -94,6 +94,17 @@ TEST(ClusterReportTest, JsonHasTheContentOfTheTable) {
   EXPECT_EQ(json.at("jobs").at("running"), 1);
 }
 
+TEST(ClusterReportTest, DashboardsAreShownWithTheirAddress) {
+  LocalCluster::Status status = Example();
+  status.processes.push_back({.role = "prometheus", .alive = true});
+  status.processes.push_back({.role = "grafana", .alive = false});
+  status.urls["prometheus"] = "http://127.0.0.1:9090";
+  EXPECT_THAT(ClusterTable(status, 0), HasSubstr("http://127.0.0.1:9090\ngrafana"));
+  const auto json = nlohmann::json::parse(ClusterJson(status, 0));
+  EXPECT_EQ(json["processes"][3].at("url"), "http://127.0.0.1:9090");
+  EXPECT_FALSE(json["processes"][4].contains("url"));
+}
+
 TEST(ClusterReportTest, AClusterThatIsDownShowsNoJobs) {
   LocalCluster::Status status;
   status.processes = {{.role = "coordinator"}, {.role = "worker-1"}};

@@ -73,6 +73,14 @@ absl::StatusOr<ClusterRecord> ReadClusterRecord(const ClusterPaths& paths) {
       whole = whole && GetProcess(process, record.processes[role]);
     }
   }
+  // Not in records of earlier versions.
+  if (whole && read.contains("dashboards")) {
+    const json& dashboards = read["dashboards"];
+    whole = dashboards.is_object() &&
+            Get(dashboards, "coordinator_http", record.dashboards.coordinator_http) &&
+            Get(dashboards, "prometheus", record.dashboards.prometheus) &&
+            Get(dashboards, "grafana", record.dashboards.grafana);
+  }
   if (whole) return record;
   return absl::DataLossError(absl::StrCat(paths.Record(), ": not a valid record of a cluster"));
 }
@@ -90,6 +98,10 @@ absl::Status WriteClusterRecord(const ClusterPaths& paths, const ClusterRecord& 
                       {"slots", record.shape.slots},
                       {"device", record.shape.device},
                       {"port", record.shape.port},
+                      {"dashboards",
+                       {{"coordinator_http", record.dashboards.coordinator_http},
+                        {"prometheus", record.dashboards.prometheus},
+                        {"grafana", record.dashboards.grafana}}},
                       {"processes", std::move(processes)}};
   return ReplaceFile(paths.Record(), whole.dump(2) + "\n");
 }

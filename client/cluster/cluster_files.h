@@ -7,7 +7,8 @@
 //   coordinator/         the coordinator's store
 //   worker-N/            each worker's data
 //
-// Roles are "coordinator" and "worker-1", "worker-2", …
+// Roles are "coordinator" and "worker-1", "worker-2", …; with dashboards also "prometheus" and
+// "grafana" (local_dashboards.h).
 //
 // Ownership: values. Thread-safety: functions of the disk.
 #ifndef NIBBLE_CLIENT_CLUSTER_CLUSTER_FILES_H_
@@ -50,6 +51,15 @@ struct ClusterShape {
   friend bool operator==(const ClusterShape&, const ClusterShape&) = default;
 };
 
+// Ports on 127.0.0.1; 0: not chosen yet.
+struct DashboardPorts {
+  int coordinator_http = 0;  // of the coordinator's metrics; 0: the coordinator's default
+  int prometheus = 0;
+  int grafana = 0;
+
+  friend bool operator==(const DashboardPorts&, const DashboardPorts&) = default;
+};
+
 struct ClusterProcess {
   ProcessIdentity identity;
   int64_t started_unix_ms = 0;
@@ -58,9 +68,10 @@ struct ClusterProcess {
 
 struct ClusterRecord {
   ClusterShape shape;
+  DashboardPorts dashboards;
   std::map<std::string, ClusterProcess> processes;  // by role
 
-  std::vector<std::string> Roles() const;  // the coordinator first
+  std::vector<std::string> Roles() const;  // coordinator and workers; the coordinator first
   // The process if it runs; null if it was never started or has ended.
   const ClusterProcess* Alive(const std::string& role) const;
   bool AnyAlive() const;

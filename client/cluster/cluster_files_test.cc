@@ -42,10 +42,12 @@ TEST_F(ClusterFilesTest, ARecordIsReadAsItWasWritten) {
   record.processes["worker-2"] = {.identity = {.pid = 4242, .start_ticks = 99, .boot_id = "boot"},
                                   .started_unix_ms = 5,
                                   .earlier_incarnation = 6};
+  record.dashboards = {.coordinator_http = 7711, .prometheus = 9090, .grafana = 3000};
   ASSERT_TRUE(WriteClusterRecord(paths_, record).ok());
   const auto read = ReadClusterRecord(paths_);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->shape, record.shape);
+  EXPECT_EQ(read->dashboards, record.dashboards);
   ASSERT_EQ(read->processes.size(), 1u);
   EXPECT_EQ(read->processes.at("worker-2").identity, record.processes.at("worker-2").identity);
   EXPECT_EQ(read->processes.at("worker-2").started_unix_ms, 5);

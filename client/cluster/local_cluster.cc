@@ -109,7 +109,8 @@ absl::StatusOr<ClusterRecord> LocalCluster::ReadRecord() const {
 }
 
 std::vector<std::string> LocalCluster::Arguments(const std::string& role,
-                                                 const ClusterShape& shape) const {
+                                                 const ClusterRecord& record) const {
+  const ClusterShape& shape = record.shape;
   const std::string address = absl::StrCat("127.0.0.1:", shape.port);
   std::vector<std::string> arguments;
   if (!IsWorker(role)) {
@@ -120,6 +121,10 @@ std::vector<std::string> LocalCluster::Arguments(const std::string& role,
                  kClusterName,
                  "--listen",
                  address};
+    if (record.dashboards.coordinator_http != 0) {
+      arguments.insert(arguments.end(),
+                       {"--http", absl::StrCat("127.0.0.1:", record.dashboards.coordinator_http)});
+    }
   } else {
     arguments = {options_.programs.worker,
                  "--coordinator",
@@ -142,13 +147,20 @@ std::vector<std::string> LocalCluster::Arguments(const std::string& role,
   return arguments;
 }
 
+DetachedProgram LocalCluster::ProgramOf(const std::string& role,
+                                        const ClusterRecord& record) const {
+  DetachedProgram program =
+      IsDashboardRole(role) ? DashboardProgram(role, options_.dashboards, paths_, record.dashboards)
+                            : DetachedProgram{.arguments = Arguments(role, record)};
+  for (const auto& [name, value] : options_.environment) program.environment[name] = value;
+  program.log_path = paths_.Log(role);
+  return program;
+}
+
 absl::Status LocalCluster::StartLocked(const std::string& role, ClusterRecord& record) {
   NIBBLE_RETURN_IF_ERROR(MakeDirectories(paths_.Data(role)));
   const int64_t earlier_incarnation = IsWorker(role) ? IncarnationOf(paths_.Data(role)) : 0;
-  NIBBLE_ASSIGN_OR_RETURN(const ProcessIdentity started,
-                          StartDetached({.arguments = Arguments(role, record.shape),
-                                         .environment = options_.environment,
-                                         .log_path = paths_.Log(role)}));
+  NIBBLE_ASSIGN_OR_RETURN(const ProcessIdentity started, StartDetached(ProgramOf(role, record)));
   record.processes[role] = {.identity = started,
                             .started_unix_ms = absl::ToUnixMillis(absl::Now()),
                             .earlier_incarnation = earlier_incarnation};
@@ -218,6 +230,59 @@ absl::Status LocalCluster::OpenWorkers(const std::string& address) const {
   return absl::OkStatus();
 }
 
+absl::Status LocalCluster::ChooseDashboardPorts(ClusterRecord& record) const {
+  DashboardPorts& ports = record.dashboards;
+  const std::pair<const char*, int*> choices[] = {{kCoordinatorRole, &ports.coordinator_http},
+                                                  {kPrometheusRole, &ports.prometheus},
+                                                  {kGrafanaRole, &ports.grafana}};
+  const bool prometheus_runs = record.Alive(kPrometheusRole) != nullptr;
+  for (const auto& [role, port] : choices) {
+    const bool runs = record.Alive(role) != nullptr;
+    if (runs && *port == 0) {
+      return absl::FailedPreconditionError(
+          "dashboards: the coordinator runs without a known address of its metrics; run 'nibble "
+          "cluster down' first, then 'nibble cluster up --dashboards'");
+    }
+    // A Prometheus that runs knows the coordinator's port.
+    if (runs || (*port != 0 && (prometheus_runs || IsPortFree(*port)))) continue;
+    NIBBLE_ASSIGN_OR_RETURN(*port, ChooseFreePort());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> LocalCluster::StartDashboards(ClusterRecord& record) {
+  NIBBLE_RETURN_IF_ERROR(WriteDashboardFiles(paths_, record.dashboards));
+  size_t started = 0;
+  for (const std::string role : {kPrometheusRole, kGrafanaRole}) {
+    if (role == kGrafanaRole && options_.dashboards.grafana.empty()) continue;
+    if (record.Alive(role) == nullptr) {
+      Say(absl::StrCat("starting ", role));
+      NIBBLE_RETURN_IF_ERROR(StartLocked(role, record));
+      ++started;
+    }
+    NIBBLE_RETURN_IF_ERROR(AwaitListening(role, record));
+  }
+  return started;
+}
+
+absl::Status LocalCluster::AwaitListening(const std::string& role,
+                                          const ClusterRecord& record) const {
+  const auto deadline = SteadyClock::now() + options_.patience;
+  const int port =
+      role == kPrometheusRole ? record.dashboards.prometheus : record.dashboards.grafana;
+  const ProcessIdentity process = record.processes.at(role).identity;
+  while (!IsListening(port)) {
+    if (AwaitAnyEnd({process}, kPollPause)) {
+      return NotReady(absl::StatusCode::kInternal, role, "has ended");
+    }
+    if (SteadyClock::now() >= deadline) {
+      return NotReady(absl::StatusCode::kDeadlineExceeded, role,
+                      absl::StrCat("does not listen after ", options_.patience.count(), " ms"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
   NIBBLE_ASSIGN_OR_RETURN(const FileLock lock, LockDirectory());
   NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
@@ -237,6 +302,11 @@ absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
         absl::StrCat("port: another program listens on 127.0.0.1:", record.shape.port,
                      "; choose another one with --port"));
   }
+  if (wish.dashboards) {
+    NIBBLE_RETURN_IF_ERROR(ChooseDashboardPorts(record));
+  } else if (!coordinator_runs && record.Alive(kPrometheusRole) == nullptr) {
+    record.dashboards.coordinator_http = 0;
+  }
   const std::string address = absl::StrCat("127.0.0.1:", record.shape.port);
   size_t started = 0;
   const std::vector<std::string> roles = record.Roles();
@@ -255,6 +325,10 @@ absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
     NIBBLE_RETURN_IF_ERROR(AwaitReady(role, record));
   }
   NIBBLE_RETURN_IF_ERROR(OpenWorkers(address));
+  if (wish.dashboards) {
+    NIBBLE_ASSIGN_OR_RETURN(const size_t dashboards, StartDashboards(record));
+    started += dashboards;
+  }
   return started == 0 ? Before::kAll : any ? Before::kSome : Before::kNothing;
 }
 
@@ -299,7 +373,14 @@ absl::StatusOr<LocalCluster::Status> LocalCluster::GetStatus() const {
   }
   if (!record.ok()) return record.status();
   Status status;
-  for (const std::string& role : record->Roles()) {
+  std::vector<std::string> roles = record->Roles();
+  for (const char* const role : {kPrometheusRole, kGrafanaRole}) {
+    if (record->processes.contains(role)) roles.push_back(role);
+    if (record->Alive(role) != nullptr) {
+      status.urls[role] = DashboardUrl(role, record->dashboards);
+    }
+  }
+  for (const std::string& role : roles) {
     const auto at = record->processes.find(role);
     status.processes.push_back(
         {.role = role,
@@ -413,7 +494,8 @@ absl::Status LocalCluster::Purge() {
   // Remove only the cluster's files: the directory may have existed before. Workers of an earlier,
   // larger cluster are not in the record. The lock is last: without its file another process could
   // start the cluster while its data is removed.
-  std::vector<std::string> stored = {paths_.Data(kCoordinatorRole), paths_.Logs()};
+  std::vector<std::string> stored = {paths_.Data(kCoordinatorRole), paths_.Data(kPrometheusRole),
+                                     paths_.Data(kGrafanaRole), paths_.Logs()};
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(paths_.directory));
   for (const std::string& name : names) {
     if (IsWorkerRole(name)) stored.push_back(paths_.Data(name));

@@ -10,6 +10,7 @@
 #define NIBBLE_CLIENT_CLUSTER_LOCAL_CLUSTER_H_
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <map>
 #include <optional>
@@ -19,7 +20,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/cluster/cluster_files.h"
+#include "client/cluster/local_dashboards.h"
 #include "common/files/file_lock.h"
+#include "common/process/spawn.h"
 #include "proto/nibble/v1/job.pb.h"
 #include "proto/nibble/v1/worker.pb.h"
 
@@ -37,6 +40,7 @@ class LocalCluster {
   struct Options {
     std::string directory;  // absolute; created if needed
     ClusterPrograms programs;
+    DashboardPrograms dashboards;
     std::vector<std::string> coordinator_flags;      // after those that are always given
     std::vector<std::string> worker_flags;           // as above
     std::map<std::string, std::string> environment;  // of all processes; overrides this one's
@@ -50,6 +54,7 @@ class LocalCluster {
   struct Wish {
     std::optional<int> workers, slots, port;
     std::optional<std::string> device;
+    bool dashboards = false;  // also Prometheus and, if its program is known, Grafana
   };
   enum class Before : char { kNothing, kAll, kSome };  // which of its processes ran already
 
@@ -59,7 +64,8 @@ class LocalCluster {
   // is present. Workers can be added to a running cluster; any other change of its shape is
   // FailedPrecondition, and so is a port on which another program listens. Internal if a process
   // ends, DeadlineExceeded if it is not ready in time, each with the end of its log; the other
-  // processes keep running.
+  // processes keep running. Dashboards beside a coordinator that was started without them are
+  // FailedPrecondition.
   absl::StatusOr<Before> Up(const Wish& wish);
   // Drains the workers, so that jobs are checkpointed within the grace and resume after the next
   // Up; then ends the workers and the coordinator, by force after the grace. OK if nothing runs.
@@ -78,6 +84,7 @@ class LocalCluster {
     std::vector<ProcessStatus> processes;
     std::vector<v1::Worker> workers;  // as the coordinator sees them
     std::map<v1::JobState, int64_t> jobs;
+    std::map<std::string, std::string> urls;  // of Prometheus and Grafana if they run, by role
   };
   // NotFound if there never was a cluster.
   absl::StatusOr<Status> GetStatus() const;
@@ -98,13 +105,21 @@ class LocalCluster {
   static constexpr char kDownReason[] = "the cluster goes down";
   static constexpr std::chrono::milliseconds kPollPause{50};
 
-  static bool IsWorker(const std::string& role) { return role != kCoordinatorRole; }
+  static bool IsWorker(const std::string& role) {
+    return role != kCoordinatorRole && !IsDashboardRole(role);
+  }
   void Say(const std::string& line) const;
   // Serialises changes of the cluster, also among processes. Waits for the lock.
   absl::StatusOr<FileLock> LockDirectory() const;
   absl::StatusOr<ClusterRecord> ReadRecord() const;
   absl::Status StartLocked(const std::string& role, ClusterRecord& record);
-  std::vector<std::string> Arguments(const std::string& role, const ClusterShape& shape) const;
+  DetachedProgram ProgramOf(const std::string& role, const ClusterRecord& record) const;
+  std::vector<std::string> Arguments(const std::string& role, const ClusterRecord& record) const;
+  // Chooses the ports of dashboards that do not run yet.
+  absl::Status ChooseDashboardPorts(ClusterRecord& record) const;
+  // Starts those that do not run, and waits until they listen. Returns the number started.
+  absl::StatusOr<size_t> StartDashboards(ClusterRecord& record);
+  absl::Status AwaitListening(const std::string& role, const ClusterRecord& record) const;
   absl::Status AwaitReady(const std::string& role, const ClusterRecord& record) const;
   bool IsReady(const std::string& role, const ClusterRecord& record) const;
   // The error for a process that is not ready, with the end of its log.

@@ -30,6 +30,14 @@ int FirstEphemeral() {
   return range >> first ? first : kUsualEphemeral;
 }
 
+sockaddr_in Loopback(int port) {
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
 }  // namespace
 
 bool IsPortFree(int port) {
@@ -38,14 +46,21 @@ bool IsPortFree(int port) {
   const int yes = 1;
   // A port closed a moment ago counts as free; one with a listener does not.
   (void)setsockopt(file, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const sockaddr_in address = Loopback(port);
   const bool free = bind(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
                     listen(file, 1) == 0;
   close(file);
   return free;
+}
+
+bool IsListening(int port) {
+  const int file = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (file < 0) return false;
+  const sockaddr_in address = Loopback(port);
+  const bool accepted =
+      connect(file, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  close(file);
+  return accepted;
 }
 
 absl::StatusOr<int> ChooseFreePort() {

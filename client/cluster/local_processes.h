@@ -1,4 +1,4 @@
-// What a program needs to be started on this machine: a free port, and the end of its log for error
+// Helpers for starting programs on this machine: a free port, and the end of its log for error
 // messages.
 //
 // Thread-safety: all functions. A free port may be taken by the time it is used.
@@ -12,6 +12,9 @@
 namespace nibble {
 
 bool IsPortFree(int port);
+
+// Whether a program on 127.0.0.1 accepts connections at the port.
+bool IsListening(int port);
 
 // Below the ephemeral range: an outgoing connection could take the port of a program that is
 // restarting, and a client that connects to it could even connect to itself.

@@ -27,8 +27,10 @@ TEST(FreePortTest, APortThatIsListenedOnIsNotFreeUntilItIsClosed) {
   ASSERT_EQ(getsockname(file, reinterpret_cast<sockaddr*>(&address), &size), 0);
   const int port = ntohs(address.sin_port);
   EXPECT_FALSE(IsPortFree(port));
+  EXPECT_TRUE(IsListening(port));
   close(file);
   EXPECT_TRUE(IsPortFree(port));
+  EXPECT_FALSE(IsListening(port));
 }
 
 TEST(FreePortTest, TheChosenPortIsFreeAndBelowThoseOfOutgoingConnections) {

@@ -6,17 +6,18 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/local/training_plan.h"
 #include "client/shell/output.h"
 #include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
 #include "common/text/table.h"
-#include "model/memory.h"
 #include "model/mixers.h"
 #include "model/model_spec.h"
 #include "model/outline.h"
@@ -30,29 +31,26 @@ struct ModelReport {
   int64_t parameters = 0;
   std::vector<PartCount> parts;
   int64_t sequence = 0;
-  int64_t ranks = 0;
   FlopsPerToken flops;
-  MemoryPerRank memory;  // with a micro-batch of one sequence
+  TrainingPlanReply training;
 };
 
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kCounts[] = {"", " K", " M", " B", " T"};
 constexpr const char* kOperations[] = {"", " K", " M", " G", " T", " P"};
-constexpr const char* kBytes[] = {" B", " KiB", " MiB", " GiB", " TiB", " PiB"};
 
 // Four digits: "12.31 B", "354.8 M".
-std::string Scaled(double value, double step, std::span<const char* const> units) {
+std::string Scaled(double value, std::span<const char* const> units) {
   size_t unit = 0;
-  while (value >= step && unit + 1 < units.size()) {
-    value /= step;
+  while (value >= 1000 && unit + 1 < units.size()) {
+    value /= 1000;
     ++unit;
   }
   return absl::StrFormat("%.4g%s", value, units[unit]);
 }
 
-std::string Count(int64_t value) { return Scaled(static_cast<double>(value), 1000, kCounts); }
-std::string Bytes(int64_t value) { return Scaled(static_cast<double>(value), 1024, kBytes); }
+std::string Count(int64_t value) { return Scaled(static_cast<double>(value), kCounts); }
 
 // "*- x 12" if the pattern repeats one unit, else the pattern.
 std::string ShortPattern(const std::string& pattern) {
@@ -124,7 +122,7 @@ void AppendFlops(std::string& out, const ModelReport& report) {
   const FlopsPerToken& flops = report.flops;
   absl::StrAppendFormat(&out, "\nFLOPs per token, sequences of %d\n", report.sequence);
   const auto row = [&out](const char* name, double value) {
-    absl::StrAppendFormat(&out, "  %-22s %16s\n", name, Scaled(value, 1000, kOperations));
+    absl::StrAppendFormat(&out, "  %-22s %16s\n", name, Scaled(value, kOperations));
   };
   row("linears", flops.linears);
   row("attention", flops.attention);
@@ -132,23 +130,6 @@ void AppendFlops(std::string& out, const ModelReport& report) {
   row("head", flops.head);
   row("forward", flops.forward());
   row("training", flops.training());
-}
-
-void AppendMemory(std::string& out, const ModelReport& report) {
-  const MemoryPerRank& memory = report.memory;
-  absl::StrAppendFormat(&out,
-                        "\nmemory per rank, of %d; a micro-batch is one sequence of %d\n"
-                        "  %-22s %16s %18s\n",
-                        report.ranks, report.sequence, "", "bf16, saved", "nvfp4, recomputed");
-  const auto row = [&out](const char* name, int64_t bf16, int64_t nvfp4) {
-    absl::StrAppendFormat(&out, "  %-22s %16s %18s\n", name, Bytes(bf16), Bytes(nvfp4));
-  };
-  row("master weights", memory.master, memory.master);
-  row("optimizer moments", memory.moments, memory.moments);
-  row("gradients", memory.gradients, memory.gradients);
-  row("working weights", memory.working_bf16, memory.working_nvfp4);
-  row("activations", memory.activations_saved, memory.activations_recomputed);
-  row("total", memory.Total(false, false), memory.Total(true, true));
 }
 
 // Every field, by its name in ModelSpec.
@@ -180,31 +161,29 @@ Json SpecJson(const ModelSpec& spec) {
 }
 
 // InvalidArgument, naming the field, its value and the bound, if the spec is not valid, the
-// sequence is longer than the learned positions, or EstimateMemory refuses.
+// sequence is longer than the learned positions, or PlanTraining() refuses.
 absl::StatusOr<ModelReport> MakeModelReport(const ModelSpec& spec, int64_t sequence,
-                                            int64_t ranks) {
+                                            const TrainingFlags& training) {
   NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(spec));
   if (spec.positions == Positions::kLearned && sequence > spec.max_positions) {
     return absl::InvalidArgumentError(absl::StrCat(
         "sequence: ", sequence, " is over the model's max_positions, ", spec.max_positions));
   }
-  NIBBLE_ASSIGN_OR_RETURN(const MemoryPerRank memory, EstimateMemory(outline, ranks, sequence));
+  NIBBLE_ASSIGN_OR_RETURN(TrainingPlanReply plan, PlanTraining(outline, sequence, training));
   return ModelReport{.spec = spec,
                      .linears = static_cast<int64_t>(outline.linears.size()),
                      .parameters = outline.parameters(),
                      .parts = ParametersByPart(outline),
                      .sequence = sequence,
-                     .ranks = ranks,
                      .flops = CountFlops(outline, sequence),
-                     .memory = memory};
+                     .training = std::move(plan)};
 }
 
 std::string ModelReportText(const ModelReport& report) {
   std::string out = SpecText(report.spec, report.linears);
   AppendParameters(out, report);
   AppendFlops(out, report);
-  AppendMemory(out, report);
-  return out;
+  return absl::StrCat(out, "\n", report.training.text);
 }
 
 // Exact counts: parameters, operations, bytes.
@@ -212,40 +191,28 @@ std::string ModelReportJson(const ModelReport& report) {
   Json parts;
   for (const PartCount& part : report.parts) parts[part.part] = part.parameters;
   const FlopsPerToken& flops = report.flops;
-  const MemoryPerRank& memory = report.memory;
   const auto whole = [](double value) { return static_cast<int64_t>(value + 0.5); };
-  return JsonText({{"spec", SpecJson(report.spec)},
-                   {"blocks", report.spec.blocks()},
-                   {"linears", report.linears},
-                   {"parameters", report.parameters},
-                   {"parameters_by_part", parts},
-                   {"sequence", report.sequence},
-                   {"ranks", report.ranks},
-                   {"flops_per_token",
-                    {{"linears", whole(flops.linears)},
-                     {"attention", whole(flops.attention)},
-                     {"scan", whole(flops.scan)},
-                     {"head", whole(flops.head)},
-                     {"forward", whole(flops.forward())},
-                     {"training", whole(flops.training())}}},
-                   {"bytes_per_rank",
-                    {{"master", memory.master},
-                     {"moments", memory.moments},
-                     {"gradients", memory.gradients},
-                     {"working_bf16", memory.working_bf16},
-                     {"working_nvfp4", memory.working_nvfp4},
-                     {"activations_saved", memory.activations_saved},
-                     {"activations_recomputed", memory.activations_recomputed},
-                     {"total_bf16_saved", memory.Total(false, false)},
-                     {"total_bf16_recomputed", memory.Total(false, true)},
-                     {"total_nvfp4_saved", memory.Total(true, false)},
-                     {"total_nvfp4_recomputed", memory.Total(true, true)}}}});
+  Json json = {{"spec", SpecJson(report.spec)},
+               {"blocks", report.spec.blocks()},
+               {"linears", report.linears},
+               {"parameters", report.parameters},
+               {"parameters_by_part", parts},
+               {"sequence", report.sequence},
+               {"flops_per_token",
+                {{"linears", whole(flops.linears)},
+                 {"attention", whole(flops.attention)},
+                 {"scan", whole(flops.scan)},
+                 {"head", whole(flops.head)},
+                 {"forward", whole(flops.forward())},
+                 {"training", whole(flops.training())}}}};
+  json.update(report.training.json);
+  return JsonText(json);
 }
 
 struct ModelFlags {
   std::string model;
   int64_t sequence = 0;  // 0: the model's default
-  int64_t ranks = 1;
+  TrainingFlags training;
   std::string print = "table";
 };
 
@@ -273,7 +240,7 @@ absl::StatusOr<Reply> Show(const ModelFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(
       const ModelReport report,
       MakeModelReport(spec, flags.sequence == 0 ? DefaultSequence(spec) : flags.sequence,
-                      flags.ranks));
+                      flags.training));
   return Reply{.text = ModelReportText(report), .json = ModelReportJson(report)};
 }
 
@@ -293,16 +260,18 @@ void AddModelCommand(Command app, int& exit_code) {
   };
   add("presets", "List the model presets", Presets);
 
-  const Command show = add(
-      "show", "Describe a model: pattern, sizes, parameters, operations per token, memory per rank",
-      Show);
+  const Command show = add("show",
+                           "Describe a model: pattern, sizes, parameters, operations per token, "
+                           "and what training takes: "
+                           "memory per rank, and with --nodes bytes and time of a step",
+                           Show);
   show.Add("MODEL", flags->model, "a preset; see `nibble model presets`").Required();
   show.Add("--sequence", flags->sequence,
            "tokens of a sequence; default: 2048, or the maximum of learned positions")
       .AtLeast(1);
-  show.Add("--ranks", flags->ranks, "number of ranks that share the optimizer's state")
-      .AtLeast(1)
-      .ShowDefault();
+  AddTrainingOptions(show, flags->training);
+  show.Footer(
+      "Example: nibble model show nemotron-h-12b --ranks 8 --device-memory 141GB --sequence 8192");
 }
 
 }  // namespace nibble

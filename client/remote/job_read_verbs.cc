@@ -35,7 +35,7 @@ struct JobFlags {
   bool with_spec = false;
   int64_t after = 0;
   int limit = 0;
-  // Of `wait`.
+  // For `wait`.
   std::vector<std::string> states;
   int64_t step = 0;
 };

@@ -59,13 +59,13 @@ struct CheckpointFlags {
   RemoteFlags remote;
   std::string name;    // DIRECTORY[@STEP] or JOB[@STEP]
   std::string target;  // of export: the directory to create
-  // Of directories, for export.
+  // For exports of directories.
   std::string format = "safetensors";
   std::string dtype = "bf16";  // or fp32
   bool quantised = false;      // by the recipe in effect at the checkpoint
   std::string recipe;          // quantise by this preset instead
   bool overwrite = false;
-  // Of jobs.
+  // For jobs.
   int64_t attempt = 0;  // 0: any
   bool uncommitted = false;
   bool no_wait = false;

@@ -1,4 +1,4 @@
-// What a verb prints and how it ends: text for people, JSON and YAML for programs, messages on
+// A verb's output and exit code: text for people, JSON and YAML for programs, messages on
 // stderr, exit codes.
 //
 // Ownership: values. Thread-safety: pure functions, except that stdout and stderr belong to the

@@ -65,7 +65,7 @@ absl::StatusOr<Reply> Show(const RecipeFlags& flags) {
       RenderTable(resolved, outline, flags.each ? Grouping::kNone : Grouping::kEqual));
   Json json = Json::parse(rendered);
   json["products"] = Json::array();
-  TextTable products({"compute capability", "product", "operands", "layers", "path", "why"});
+  TextTable products({"compute capability", "GEMM", "operands", "layers", "path", "why"});
   for (const ProductRow& row : ProductsOnCards(resolved)) {
     const std::string gemm(LinearGemmName(row.gemm));
     json["products"].push_back({{"compute_capability", row.capability / 10.0},

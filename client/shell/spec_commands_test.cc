@@ -175,7 +175,7 @@ TEST(RecipeCommand, ShowPrintsTheResolvedTable) {
               AllOf(HasSubstr("blocks.0.mamba.in_proj"), HasSubstr("blocks.61.mlp.down")));
 }
 
-TEST(RecipeCommand, ShowNamesThePathOfEachProductOnCardsAndWhy) {
+TEST(RecipeCommand, ShowNamesThePathOfEachGemmOnCardsAndWhy) {
   const Outcome shown = RecipeVerb({"show", "nvfp4", "--model", "nemotron-h-12b"});
   EXPECT_THAT(shown.out,
               AllOf(ContainsRegex("emulated BF16 +cards before compute capability 10.0 have no"),
@@ -183,7 +183,7 @@ TEST(RecipeCommand, ShowNamesThePathOfEachProductOnCardsAndWhy) {
   const Outcome block = RecipeVerb({"show", "fp8-block", "--model", "llama-125m", "-o", "json"});
   ASSERT_EQ(block.exit_code, 0) << block.err;
   const nlohmann::json products = nlohmann::json::parse(block.out)["products"];
-  ASSERT_EQ(products.size(), 6u);  // three products on two kinds of cards
+  ASSERT_EQ(products.size(), 6u);  // three GEMMs on two kinds of cards
   EXPECT_EQ(products[0]["path"], "native FP8, scales per 128");
   EXPECT_EQ(products[0]["compute_capability"], 9.0);
   EXPECT_THAT(RecipeVerb({"show", "bf16", "--model", "llama-125m"}).out,

@@ -30,7 +30,7 @@ class FileLock {
   FileLock& operator=(FileLock&& other) noexcept;
 
   // Whether the locked file is still the one at its path. If not, the file was removed or replaced,
-  // and the lock excludes nobody. True if the file cannot be examined because of a disk error.
+  // and the lock has no effect. True if the file cannot be examined because of a disk error.
   bool IsInPlace() const;
 
  private:

@@ -16,8 +16,8 @@
 
 namespace nibble::file_testing {
 
-// Tests of many damages, failures or steps try one in so many under a sanitizer, which makes each
-// several times slower; the plain build tries all.
+// Tests of many damages, failures or steps try only every kOneIn-th under a sanitizer, which makes
+// each several times slower; the plain build tries all.
 #if defined(ABSL_HAVE_THREAD_SANITIZER)
 inline constexpr int kOneIn = 16;
 #elif defined(ABSL_HAVE_ADDRESS_SANITIZER)

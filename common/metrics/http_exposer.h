@@ -2,7 +2,7 @@
 // Everything else is 404, 405 or 400.
 //
 // One request per connection, with the bounds of http_loop.h: peers that send half a request or
-// read nothing delay nobody.
+// read nothing delay no other request.
 //
 // Ownership: owns its socket and threads, which call the pages' functions until the exposer is
 // destroyed. Thread-safety: all methods.

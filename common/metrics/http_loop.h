@@ -1,5 +1,5 @@
 // The connections of a small HTTP server, one request each, on one thread: a peer that sends half a
-// request or reads half a response occupies a connection and no thread, so it delays nobody.
+// request or reads half a response occupies a connection and no thread, so it delays no other.
 // Complete requests are answered on a few threads of their own.
 //
 // Bounds: the bytes and the time of a request, the time of a response, the number of connections

@@ -24,7 +24,8 @@ struct Oven : ProgramTable {
 class MetricBookTest : public testing::Test {
  protected:
   Exposition Scrape() {
-    const auto read = Exposition::Parse(RenderPage(table_, page_, book_, "oven", "1.0"));
+    const auto read = Exposition::Parse(RenderPage(
+        table_, page_, book_, {.program = "oven", .version = "1.0", .data_directory = directory_}));
     EXPECT_EQ(read.status(), absl::OkStatus());
     return read.ok() ? *read : Exposition();
   }
@@ -32,6 +33,7 @@ class MetricBookTest : public testing::Test {
   const Oven table_{};
   MetricBook book_{table_};
   MetricPage page_{table_};
+  std::string directory_ = testing::TempDir();
 };
 
 TEST_F(MetricBookTest, EveryRowIsExposedEvenWithoutAValue) {
@@ -42,6 +44,16 @@ TEST_F(MetricBookTest, EveryRowIsExposedEvenWithoutAValue) {
   EXPECT_GT(exposed.Value("nibble_process_resident_memory_bytes"), 1e5);
   EXPECT_GT(exposed.Value("nibble_process_open_fds"), 2);
   EXPECT_GT(exposed.Value("nibble_process_start_time_seconds"), 1.5e9);
+}
+
+TEST_F(MetricBookTest, TheDiskOfTheDataIsMeasuredWhereThereIsOne) {
+  const Exposition exposed = Scrape();
+  EXPECT_GT(exposed.Value("nibble_disk_size_bytes"), 0);
+  EXPECT_LE(exposed.Value("nibble_disk_free_bytes"), exposed.Value("nibble_disk_size_bytes"));
+  directory_ += "/removed";
+  EXPECT_EQ(Scrape().SeriesOf("nibble_disk_size_bytes"), 0u);
+  directory_.clear();
+  EXPECT_EQ(Scrape().SeriesOf("nibble_disk_free_bytes"), 0u);
 }
 
 TEST_F(MetricBookTest, CountersAndHistogramsAccumulateAndGaugesAreSet) {

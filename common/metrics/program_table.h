@@ -24,14 +24,27 @@ struct ProgramTable : MetricTable {
   const MetricSpec& files = Gauge("nibble_process_open_fds", "files", {}, "Open file descriptors");
   const MetricSpec& max_files =
       Gauge("nibble_process_max_fds", "files", {}, "Limit on open file descriptors");
+  const MetricSpec& disk_free = Gauge(
+      "nibble_disk_free_bytes", "bytes", {},
+      "Free space of the file system with the program's data, for programs without privileges");
+  const MetricSpec& disk_size = Gauge("nibble_disk_size_bytes", "bytes", {},
+                                      "Size of the file system with the program's data");
   const MetricSpec& dropped =
       Counter("nibble_metrics_dropped_total", "values", {},
               "Values dropped because their family already had 4096 series");
 };
 
+// What the rows of ProgramTable report on.
+struct ProgramInfo {
+  absl::string_view program;
+  absl::string_view version;
+  // The program's data. Without it, or if it cannot be read, the disk's rows have no value.
+  absl::string_view data_directory = {};
+};
+
 // Fills in the rows of ProgramTable, and renders the page (MetricPage::Render).
 std::string RenderPage(const ProgramTable& table, MetricPage& page, const MetricBook& book,
-                       absl::string_view program, absl::string_view version);
+                       const ProgramInfo& info);
 
 }  // namespace nibble
 

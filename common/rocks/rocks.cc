@@ -67,7 +67,7 @@ class SilentLogger : public rocksdb::Logger {
   void Logv(const char*, va_list) override {}
 };
 
-// Of table files.
+// Format and checksum of table files.
 constexpr uint32_t kFormatVersion = 5;
 constexpr rocksdb::ChecksumType kChecksum = rocksdb::kXXH3;
 

@@ -44,7 +44,7 @@ class SafetensorsWriter {
   //                     format's bounds, or `data` has not the bytes that dtype and shape need
   //   AlreadyExists     the name was added before
   //   ResourceExhausted one tensor above the bound on their count
-  // A refused call leaves the writer as it was.
+  // A refused call leaves the writer unchanged.
   absl::Status AddTensor(std::string_view name, FileDType dtype, absl::Span<const int64_t> shape,
                          absl::Span<const std::byte> data);
 
@@ -57,7 +57,7 @@ class SafetensorsWriter {
   absl::Status AddMetadata(std::string_view key, std::string_view value);
 
   // Writes to a temporary file beside `path`, makes it durable and renames it over `path`. On any
-  // error the temporary file is removed and an earlier file at `path` is left as it was (but see
+  // error the temporary file is removed and an earlier file at `path` is unchanged (but see
   // StagedFile::Publish() on its very last step).
   //
   //   InvalidArgument     the header or the payload would exceed the format's bound

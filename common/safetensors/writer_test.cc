@@ -43,7 +43,7 @@ std::string Contents(const std::string& path) {
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
-// Gives each test an empty directory of its own and says what is left in it.
+// Gives each test an empty directory of its own and lists the files in it.
 class SafetensorsWriterTest : public testing::Test {
  protected:
   SafetensorsWriterTest() : directory_(absl::StrCat(testing::TempDir(), "/writer_test.XXXXXX")) {

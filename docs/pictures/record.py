@@ -5,14 +5,17 @@
     docs/pictures/record.py quickstart.log docs/pictures/quickstart.svg
 
 The log of a terminal is refused: its views are redrawn in place, hundreds of times. Lines of '$ command' and
-'== heading' are emphasised. Of a run of progress lines only some are kept. Each line appears after the one
-before it; readers that play no animation see the last screen.
+'== heading' are emphasised. Of a run of progress lines only some are kept. The repository's
+directory is shown as ~/nibble. Each line appears after the one before it; readers that play no animation see the last
+screen.
 """
 import argparse
 import html
+import pathlib
 import re
 import sys
 
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 COLUMNS, ROWS = 110, 30
 CHARACTER, LINE = 7.8, 18  # pixels
 CURSOR_UP = re.compile(r"\x1b\[\d*A")
@@ -94,7 +97,7 @@ def main():
         text = file.read()
     if CURSOR_UP.search(text):
         sys.exit(f"{flags.log}: a terminal's log, with views redrawn in place; record the plain output: COMMAND >LOG 2>&1")
-    lines = screen_lines(text, flags.progress)
+    lines = screen_lines(text.replace(str(REPOSITORY), "~/nibble"), flags.progress)
     starts = [i for i, line in enumerate(lines) if line.startswith(flags.from_line)]
     if not starts:
         sys.exit(f"{flags.log}: no line begins with '{flags.from_line}'; --from-line names another")

@@ -13,13 +13,15 @@ constexpr char kIntroduction[] =
      bazel run //docs/reference:write_metrics_reference > docs/reference/metrics.md -->
 # Metrics
 
-Coordinator and daemons show metrics in Prometheus' text format at `/metrics` of their plain HTTP
-(`--http HOST:PORT`; by default `127.0.0.1:7701` and `127.0.0.1:7702`, or a free port where that is
-taken, which the log names; `--http ''` turns it off; off loopback only with `--insecure`).
-Beside it: `/healthz` is 200 while the process lives; `/readyz` is 200 while the coordinator serves
-and its store is healthy, or while the daemon is connected or within its lease, otherwise 503 and
-why. The coordinator's `/sd` lists itself and every daemon that it knows, for Prometheus' `http_sd`,
-with the labels `cluster`, `role` and, of daemons, `worker`:
+Coordinator and daemons serve metrics in Prometheus' text format, at `/metrics` over plain HTTP.
+`--http HOST:PORT` sets the address; the default is `127.0.0.1:7701` for the coordinator and
+`127.0.0.1:7702` for daemons, or a free port, named in the log, if that one is taken. `--http ''`
+turns it off; addresses other than loopback need `--insecure`.
+
+The same server has probes: `/healthz` is 200 while the process lives. `/readyz` is 200 while the
+coordinator serves and its store is healthy, or while the daemon is connected or within its lease;
+otherwise it is 503, with the reason. The coordinator's `/sd` lists itself and every daemon that it
+knows, for Prometheus' `http_sd`, with the labels `cluster`, `role` and, for daemons, `worker`:
 
 ```
 scrape_configs:
@@ -28,13 +30,13 @@ scrape_configs:
     http_sd_configs: [{url: "http://127.0.0.1:7701/sd"}]
 ```
 
-Every row is there from the start, also before it has a value. A family has at most
+Every family is exposed from the start, even before it has a value. A family has at most
 )";
 
 constexpr char kBound[] =
-    R"( series; what is for another is dropped and counted in `nibble_metrics_dropped_total`.
-Series of a job are those of its gang on the worker, and go with it: finished jobs leave none. Its
-counters begin at 0 with each attempt.
+    R"( series; values of further series are dropped and counted in `nibble_metrics_dropped_total`.
+A job's series on a worker exist while its gang runs there: finished jobs leave none. Its counters
+begin at 0 with each attempt.
 )";
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What must not change a bit: the instruction set, the number of threads, quantising both copies at
-// once, sharding, the path for non-finite numbers. And statistics, compared with sums in double.
+// Changes that must not change a bit of the results: the instruction set, the number of threads,
+// quantising both copies at once, sharding, the path for non-finite numbers. And statistics,
+// compared with sums in double.
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -45,7 +45,7 @@ inline bool Fits(const OperandSpec& spec, Orientation orientation, int rows, int
          (spec.rounding == Rounding::kNearest || divides(16, along));
 }
 
-// Of every instruction set that this processor has, with each number of threads.
+// A backend for every instruction set that this processor has, with each number of threads.
 inline std::vector<std::unique_ptr<CpuBackend>> Backends(const std::vector<int>& threads) {
   std::vector<std::unique_ptr<CpuBackend>> backends;
   for (const cpu::Isa isa : cpu::SupportedIsas()) {

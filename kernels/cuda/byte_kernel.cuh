@@ -85,7 +85,7 @@ __device__ __forceinline__ void StoreCommonScale(const CopyArgs& copy, const Byt
   }
 }
 
-// Adds what a tile has to the head of a copy that has no amax pass; by one thread.
+// Adds a tile's figures to the head of a copy that has no amax pass; by one thread.
 __device__ __forceinline__ void AddToHead(const CopyArgs& copy, uint32_t amax_bits,
                                           uint32_t non_finite) {
   if (copy.amax_pass) return;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void AddToHead(const CopyArgs& copy, uint32_t amax_bi
               static_cast<unsigned long long>(non_finite));
   }
   if (!copy.find_amax) return;
-  // Most tiles do not raise it.
+  // Most tiles do not raise the amax.
   uint32_t* const head = reinterpret_cast<uint32_t*>(&copy.head->amax);
   if (amax_bits > __ldcg(head)) atomicMax(head, amax_bits);
 }

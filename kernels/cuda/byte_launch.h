@@ -10,9 +10,9 @@
 
 namespace nibble::gpu {
 
-// What shares a scale.
+// The elements that share a scale.
 enum class ByteBlocks : uint8_t {
-  kTensor,   // everything
+  kTensor,   // the whole tensor
   kLine32,   // 32 of a line
   kLine128,  // 128 of a line
   kSquare,   // 128 lines by 128

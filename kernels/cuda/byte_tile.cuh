@@ -1,4 +1,4 @@
-// What the fast kernels of one-byte elements (E4M3, E5M2) share: the tile of the source that a
+// Common parts of the fast kernels of one-byte elements (E4M3, E5M2): the tile of the source that a
 // thread block has in shared memory, its position and loading, and the largest magnitudes of its
 // parts.
 //

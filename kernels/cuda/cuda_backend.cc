@@ -18,13 +18,13 @@ using gpu::DeviceHead;
 using gpu::QuantizeArgs;
 using gpu::ScaleType;
 
-// Device code writes heads through its own version of QuantHead.
+// Device code writes heads through a version of QuantHead of its own.
 static_assert(sizeof(DeviceHead) == sizeof(QuantHead));
 static_assert(offsetof(DeviceHead, amax) == offsetof(QuantHead, amax));
 static_assert(offsetof(DeviceHead, reserved) == offsetof(QuantHead, reserved));
 static_assert(offsetof(DeviceHead, non_finite) == offsetof(QuantHead, non_finite));
 static_assert(offsetof(DeviceHead, stats) == offsetof(QuantHead, stats));
-// It has its own names for elements and scales.
+// Device code has its own names for elements and scales.
 static_assert(static_cast<int>(CodeType::kE2M1) == static_cast<int>(Element::kE2M1));
 static_assert(static_cast<int>(CodeType::kE4M3) == static_cast<int>(Element::kE4M3));
 static_assert(static_cast<int>(CodeType::kE5M2) == static_cast<int>(Element::kE5M2));
@@ -260,7 +260,7 @@ absl::Status CudaBackend::EnqueueQuantize(const QuantizeArgs& args,
     if (tiled[i]) {
       run.copy[i].codes = nullptr;
       run.copy[i].emulated = nullptr;
-      run.copy[i].amax_pass = true;  // what it counts is counted
+      run.copy[i].amax_pass = true;  // NaN and infinities are counted already
     }
     Ran(absl::StrCat(tiled[i] ? "statistics " : "naive ", NameOf(args.copy[i])));
     NIBBLE_RETURN_IF_ERROR(

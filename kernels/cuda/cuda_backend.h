@@ -12,6 +12,9 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
+#include <bit>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -51,7 +54,12 @@ class CudaBackend : public Backend {
   absl::StatusOr<bool> HasPassed(const Event& event) override;
   absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) override;
   absl::Status Synchronize() override;
+  // Makes `error` the first error of the queues, if there is none yet. From any thread.
+  void Fail(const absl::Status& error) { error_.Set(error); }
 
+  int device() const { return device_; }
+  // The card's UUID: the same in every process, other for every card.
+  std::array<uint64_t, 2> card() const { return card_; }
   cudaStream_t stream() const { return compute_.stream(); }
   // Where kernels report values that are out of bounds; an error of the queues from then on.
   gpu::DeviceFault* fault() const { return fault_.data<gpu::DeviceFault>(); }
@@ -70,6 +78,7 @@ class CudaBackend : public Backend {
               const cudaDeviceProp& card)
       : device_name_(card.name),
         device_(device),
+        card_(std::bit_cast<std::array<uint64_t, 2>>(card.uuid)),
         processors_(card.multiProcessorCount),
         memory_(device, compute, memory_bytes, card.totalGlobalMem),
         compute_(compute, error_, memory_.frees()),
@@ -85,6 +94,7 @@ class CudaBackend : public Backend {
 
   const std::string device_name_;
   const int device_;
+  const std::array<uint64_t, 2> card_;
   const int processors_;
   QueueError error_;
   CudaMemory memory_;

@@ -94,7 +94,7 @@ struct GraphRecording : Recording {
 }  // namespace
 
 absl::Status CudaQueue::BeginRecording() {
-  // Of this thread only: the transfers' callbacks run on others.
+  // Captures calls of this thread only: callbacks of transfers run on other threads.
   return StatusOf(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
                   "cudaStreamBeginCapture");
 }

@@ -43,7 +43,7 @@ inline void StoreGlobal16(uint64_t address, const uint32_t (&word)[4]) {
 
 #else
 
-// At a multiple of 1024 bytes, as the swizzled panels of warpgroup products need.
+// At a multiple of 1024 bytes, as the swizzled panels of warpgroup matmuls need.
 __device__ __forceinline__ unsigned char* DynamicShared() {
   extern __shared__ __align__(1024) unsigned char dynamic[];
   return dynamic;

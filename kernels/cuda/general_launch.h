@@ -1,4 +1,4 @@
-// The instances of the general kernels, one file per element type, and what they share.
+// The instances of the general kernels, one file per element type, and their common launch.
 //
 // Thread-safety: as CUDA streams.
 #ifndef NIBBLE_KERNELS_CUDA_GENERAL_LAUNCH_H_

@@ -11,6 +11,7 @@
 
 namespace nibble::gpu::emulation {
 
+double clock_ms = 0;
 uint3 thread_index;
 uint3 block_index;
 dim3 block_size;
@@ -258,17 +259,24 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t run, void* data) {
   run(data);
   return cudaSuccess;
 }
-// Time does not pass here.
+// An event is the time at which it was recorded.
 cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = nullptr;
+  *event = reinterpret_cast<cudaEvent_t>(new double(0));
   return cudaSuccess;
 }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete reinterpret_cast<double*>(event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
+  *reinterpret_cast<double*>(event) = nibble::gpu::emulation::clock_ms;
+  return cudaSuccess;
+}
 cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
-  *milliseconds = 0;
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  *milliseconds =
+      static_cast<float>(*reinterpret_cast<double*>(end) - *reinterpret_cast<double*>(begin));
   return cudaSuccess;
 }
 // There is no queue here to record.

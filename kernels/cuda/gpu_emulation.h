@@ -40,6 +40,9 @@ extern uint3 block_index;
 extern dim3 block_size;
 extern dim3 grid_size;
 
+// The time that events record. It passes only where a test lets it.
+extern double clock_ms;
+
 // Dynamic shared memory of the running block.
 unsigned char* Shared();
 // Runs all blocks of a kernel's grid.

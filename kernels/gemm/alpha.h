@@ -1,4 +1,4 @@
-// What an operand's tensor scale contributes to the alpha of a GEMM: the formulas, for host and
+// The contribution of an operand's tensor scale to the alpha of a GEMM: the formulas, for host and
 // device. gemm.h has the definition.
 //
 // Plain C++ without Abseil: device code includes it. Thread-safety: pure functions.
@@ -16,7 +16,7 @@ struct AlphaPart {
     kNone,      // no tensor scale
     kNvfp4,     // *value: the tensor's amax
     kScale,     // *value: the tensor's scale
-    kE4M3Amax,  // *value: the tensor's amax, of which the scale is computed
+    kE4M3Amax,  // *value: the tensor's amax, from which the scale is computed
     kE5M2Amax,
   };
 

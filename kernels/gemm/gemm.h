@@ -11,11 +11,11 @@
 //     other formats as the bare code value, high-precision elements as they are.
 //   - Terms are accumulated in FP32. Scales per 128-wide slice of K (fp8-block, fp4-block128)
 //     are applied to the slice's sum: acc += (sum · scaleA) · scaleB, slices in ascending order.
-//   - The accumulator is multiplied by alpha, with the tensors' scales folded in: of two nvfp4
-//     operands Nvfp4::GemmAlpha(alpha, amaxA, amaxB); otherwise A first, then B, an nvfp4 operand
-//     gives (alpha · amax) · fp32(1/2688) and an fp8-tensor operand alpha · scale. Then by the
-//     line scales of A and of B (fp4-token-channel). Then C is added (accumulate), and the sum is
-//     rounded to C's type, once.
+//   - The accumulator is multiplied by alpha, with the tensors' scales folded in: for two nvfp4
+//     operands Nvfp4::GemmAlpha(alpha, amaxA, amaxB); otherwise A's is folded in first, then B's:
+//     (alpha · amax) · fp32(1/2688) for an nvfp4 operand, alpha · scale for an fp8-tensor operand.
+//     Then it is multiplied by the line scales of A and of B (fp4-token-channel). Then C is added
+//     (accumulate), and the sum is rounded to C's type, once.
 //
 // Ownership: requests borrow everything they point to until the GEMM has run. Thread-safety:
 // requests are values; for engines see GemmEngine.
@@ -130,14 +130,14 @@ struct OperandPlan {
   }
 };
 
-// How an engine multiplies, for the caller that allocates operands and for people.
+// How an engine multiplies: for the caller, which allocates the operands, and for logs.
 struct GemmPlan {
   OperandPlan a;
   OperandPlan b;
   std::string path;    // "native FP8", "emulated BF16", "native FP4", "BF16"
   std::string reason;  // "compute capability 9.0 has no FP4 tensor cores"
 
-  // Whether codes are multiplied, not their emulation.
+  // Whether codes are multiplied, rather than their BF16 emulation.
   bool native() const { return a.form >= OperandForm::kPacked && b.form >= OperandForm::kPacked; }
 };
 

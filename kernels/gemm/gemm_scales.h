@@ -42,8 +42,8 @@ struct GemmScales {
   bool sliced() const { return a.per_slice || b.per_slice; }
 };
 
-// Of one operand of a validated request without empty dimensions. They only point to the operand's
-// figures and scales, which may be in any memory.
+// Alpha's part and line scales of one operand of a validated request without empty dimensions. They
+// only point to the operand's figures and scales, which may be in any memory.
 AlphaPart AlphaPartOf(const GemmOperand& operand);
 LineScales LineScalesOf(const GemmOperand& operand);
 

@@ -154,7 +154,7 @@ absl::Status LateBackend::Enqueue(LateQueue& queue, Work work) {
   }
   queue.work_.push_back(std::move(work));
   if (waiting() <= random_() % kMostWaiting) return absl::OkStatus();
-  // Some of it, in some order. What cannot go on waits for work that is not enqueued yet.
+  // Some of it, in some order. Blocked queues wait for work that is not enqueued yet.
   for (uint64_t n = random_() % kMostWaiting; n > 0 && waiting() > 0; --n) {
     const absl::Status ran = RunOne();
     if (absl::IsFailedPrecondition(ran)) break;

@@ -1,10 +1,11 @@
-// A device for tests that does to the code above kernels/ops what a GPU does: its memory faults
+// A device for tests that behaves like a GPU towards the code above kernels/ops: its memory faults
 // when the host touches it, its queues run late, out of step with the host and with each other, and
-// its copies need pinned memory. Its operations are those of the CPU, so that results are the same
-// bit for bit if, and only if, the caller waits for what it must.
+// its copies need pinned memory. It uses the CPU's operations, so that a caller that waits
+// correctly gets the CPU's results bit for bit, and one that does not gets other results or a
+// fault.
 //
-// Execution model: enqueued work is kept. It runs when the host waits for it, and now and then
-// while the host enqueues more; which queue runs, and how far, is drawn from a seed. Everything
+// Execution model: enqueued work is stored. It runs when the host waits for it, and now and then
+// while the host enqueues more; a seed determines which queue runs, and how far. Everything
 // runs on the caller's thread: the device is late, but not concurrent.
 //
 // Ownership: owns the CPU operations; a LateDevice outlives its buffers and events. Thread-safety:
@@ -101,8 +102,8 @@ class LateBackend : public Backend, public Passage {
 
   LateBackend() = default;
   absl::Status Enqueue(LateQueue& queue, Work work);
-  // Runs one piece of work of a queue drawn among those that can go on. FailedPrecondition if none
-  // can.
+  // Runs one piece of work of a queue, drawn from those that are not blocked. FailedPrecondition if
+  // all are.
   absl::Status RunOne();
   absl::Status Drain();
 

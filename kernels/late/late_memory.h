@@ -1,7 +1,7 @@
 // The memory of the late device. Device memory faults when the host touches it; it is open only
-// while the device works. Pinned memory faults while a copy that uses it is still to run: nobody
-// may read what is not copied out yet, or change what is not copied in yet. Host work of a queue
-// may, since it has its turn among the copies.
+// while the device works. Pinned memory faults while a copy that uses it is pending: the host
+// may neither read data that is not copied out yet nor change data that is not copied in yet. Host
+// work of a queue may, since it runs in order with the copies.
 //
 // Ownership: each owns its pages. Thread-safety: one thread, that of the device.
 #ifndef NIBBLE_KERNELS_LATE_LATE_MEMORY_H_
@@ -56,7 +56,7 @@ class LateMemory : public Memory {
   std::map<size_t, size_t> buffers_;  // bytes, whole pages, by offset
   size_t used_ = 0;
   uint64_t frees_ = 0;
-  size_t top_ = 0;  // no buffer was ever beyond it
+  size_t top_ = 0;  // end of the highest buffer so far
   bool open_ = false;
 };
 
@@ -71,7 +71,7 @@ class PinnedMemory : public Memory {
   absl::Status CopyIn(void* device, const void* host, size_t bytes) override;
   absl::Status CopyOut(void* host, const void* device, size_t bytes) override;
 
-  // Memory of the caller's, which is only known here, not protected.
+  // Memory of the caller, which is only recorded here, not protected.
   absl::Status Pin(void* host, size_t bytes);
   absl::Status Unpin(void* host);
 

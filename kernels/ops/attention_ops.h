@@ -9,6 +9,7 @@
 #ifndef NIBBLE_KERNELS_OPS_ATTENTION_OPS_H_
 #define NIBBLE_KERNELS_OPS_ATTENTION_OPS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -83,6 +84,8 @@ class AttentionOps {
   virtual absl::Status Run(const Rope& request) = 0;
   virtual absl::Status Forward(const AttentionForward& request) = 0;
   virtual absl::Status Backward(const AttentionBackward& request) = 0;
+  // As in layer_ops.h.
+  virtual size_t ScratchBytes(const AttentionBackward&) const { return 0; }
 };
 
 }  // namespace nibble

@@ -38,12 +38,13 @@ class Backend {
   virtual Memory& memory() = 0;
   // Host memory that queues copy from and to.
   virtual Memory& pinned() = 0;
-  // Makes host memory of the caller's such memory, until Unpin(). Whole pages.
+  // Pins host memory of the caller, in whole pages, so that queues can copy from and to it until
+  // Unpin().
   virtual absl::Status Pin(void* host, size_t bytes) = 0;
   virtual absl::Status Unpin(void* host) = 0;
 
-  // Bytes of scratch that work in chunks may take: fewer repeat more passes over what every chunk
-  // needs.
+  // Bytes of scratch that an operation which works in chunks may take. Fewer bytes mean more
+  // chunks, and each chunk reads again the data that all chunks need.
   virtual int64_t chunk_bytes() const { return int64_t{128} << 20; }
 
   virtual absl::Status Quantize(const QuantizeRequest& request) = 0;
@@ -54,7 +55,7 @@ class Backend {
   // Waits until the place that the event marks has been reached. Returns the first error of the
   // queues, which are then unusable: its place in them is not known.
   virtual absl::Status Wait(const Event& event) = 0;
-  // Whether Wait() would return at once; errors likewise.
+  // Whether Wait() would return at once; errors as Wait().
   virtual absl::StatusOr<bool> HasPassed(const Event& event) = 0;
   // Waits for `end`, which comes after `begin`.
   virtual absl::StatusOr<double> SecondsBetween(const Event& begin, const Event& end) = 0;
@@ -71,7 +72,7 @@ class Backend {
   }
 };
 
-// Pins memory of the caller's for as long as it lives.
+// Pins host memory of the caller for the lifetime of the object.
 class PinnedRange {
  public:
   PinnedRange() = default;

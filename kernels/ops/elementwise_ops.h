@@ -8,6 +8,7 @@
 #ifndef NIBBLE_KERNELS_OPS_ELEMENTWISE_OPS_H_
 #define NIBBLE_KERNELS_OPS_ELEMENTWISE_OPS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -89,6 +90,8 @@ class ElementwiseOps {
   virtual absl::Status Run(const Cast& request) = 0;
   virtual absl::Status Run(const Accumulate& request) = 0;
   virtual absl::Status Run(const FillInitial& request) = 0;
+  // As in layer_ops.h.
+  virtual size_t ScratchBytes(const BiasBackward&) const { return 0; }
   // Zeros `bytes` bytes of the backend's memory.
   virtual absl::Status Zero(void* data, int64_t bytes) = 0;
 };

@@ -1,6 +1,11 @@
 // The operations of a model besides quantisation and matmuls, by family. A new mixer adds a family
 // and its accessor here.
 //
+// ScratchBytes() of a family is what it keeps of the device's memory to run such a request, besides
+// what the request names; of the request it reads sizes, strides and addresses. A family keeps the
+// most that its requests needed so far. Scratch of a few kilobytes is not counted. CPU operations
+// keep host memory, which no plan counts.
+//
 // Ownership: families belong to the object. Execution model, thread-safety: as Backend, in whose
 // queue they run.
 #ifndef NIBBLE_KERNELS_OPS_LAYER_OPS_H_

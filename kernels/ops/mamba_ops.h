@@ -12,6 +12,7 @@
 #ifndef NIBBLE_KERNELS_OPS_MAMBA_OPS_H_
 #define NIBBLE_KERNELS_OPS_MAMBA_OPS_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -106,6 +107,9 @@ class MambaOps {
   virtual absl::Status Backward(const ConvBackward& request) = 0;
   virtual absl::Status Forward(const ScanForward& request) = 0;
   virtual absl::Status Backward(const ScanBackward& request) = 0;
+  // As in layer_ops.h.
+  virtual size_t ScratchBytes(const ConvBackward&) const { return 0; }
+  virtual size_t ScratchBytes(const ScanBackward&) const { return 0; }
 };
 
 }  // namespace nibble

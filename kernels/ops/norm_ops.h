@@ -8,6 +8,7 @@
 #ifndef NIBBLE_KERNELS_OPS_NORM_OPS_H_
 #define NIBBLE_KERNELS_OPS_NORM_OPS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -85,6 +86,9 @@ class NormOps {
   virtual absl::Status Backward(const NormBackward& request) = 0;
   virtual absl::Status Forward(const GatedNormForward& request) = 0;
   virtual absl::Status Backward(const GatedNormBackward& request) = 0;
+  // As in layer_ops.h.
+  virtual size_t ScratchBytes(const NormBackward&) const { return 0; }
+  virtual size_t ScratchBytes(const GatedNormBackward&) const { return 0; }
 };
 
 }  // namespace nibble

@@ -28,16 +28,16 @@ struct DeviceCopy {
   const void* from = nullptr;
   size_t line_bytes = 0;
   size_t lines = 1;
-  size_t to_pitch = 0;  // from line to line; of one line it does not count
+  size_t to_pitch = 0;  // from line to line; ignored for a single line
   size_t from_pitch = 0;
 
-  // Of all lines with the gaps between them.
+  // The extent of all lines, with the gaps between them.
   size_t to_bytes() const { return lines == 0 ? 0 : (lines - 1) * to_pitch + line_bytes; }
   size_t from_bytes() const { return lines == 0 ? 0 : (lines - 1) * from_pitch + line_bytes; }
 };
 
-// Work of a queue that was recorded once and runs again and again, without the host's work for each
-// operation. Made by Queue::EndRecording(), whose queue outlives it.
+// Work of a queue that was recorded once and can be enqueued any number of times, without the
+// host's work for each operation. Made by Queue::EndRecording(), whose queue outlives it.
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -64,14 +64,14 @@ class Queue {
 
   // Whether the queue can record; otherwise Unimplemented.
   virtual bool records() const { return false; }
-  // From now on the backend's operations and copies within the device are recorded in place of
-  // being enqueued, with their arguments; nothing else may be called until EndRecording(), which
-  // must follow, after an error too. What operations allocate must be there: they have run before,
-  // with the same shapes.
+  // From now on the backend's operations and copies within the device are recorded, with their
+  // arguments, instead of enqueued. Nothing else may be called until EndRecording(), which must
+  // follow, even after an error. Operations may not allocate while they are recorded: each has run
+  // before with the same shapes.
   virtual absl::Status BeginRecording() { return NoRecording(); }
   virtual absl::StatusOr<std::unique_ptr<Recording>> EndRecording() { return NoRecording(); }
-  // Enqueues all that was recorded. FailedPrecondition, with nothing enqueued, if memory has been
-  // freed since, which it may use.
+  // Enqueues everything that was recorded. FailedPrecondition, with nothing enqueued, if memory
+  // that the recording may use has been freed since.
   virtual absl::Status Run(const Recording&) { return NoRecording(); }
 
  private:

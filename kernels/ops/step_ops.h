@@ -16,10 +16,11 @@
 
 namespace nibble {
 
-// What a rank's host says to the others with the numbers of a step; operations pass it on.
+// A message of a rank's host to the other hosts, sent with the numbers of a step; operations only
+// pass it on.
 using HostWords = std::array<uint64_t, 4>;
 
-// Of one rank.
+// The numbers of one rank.
 struct StepNumbers {
   double loss = 0;          // sum over the targets
   double targets = 0;       // that are not ignored
@@ -28,14 +29,14 @@ struct StepNumbers {
   HostWords said = {};
 };
 
-// Of all ranks; equal on each.
+// The numbers of all ranks together; equal on each.
 struct StepOutcome {
   double loss = 0;  // mean over the targets; 0 without targets
   double targets = 0;
   uint64_t non_finite = 0;
   float norm = 0;       // of the gradients, before clipping
   float scale = 1;      // of the gradients in the update: min(1, max_norm / norm)
-  uint32_t update = 0;  // 1: the update is made, 0: it leaves everything as it is
+  uint32_t update = 0;  // 1: the update is made, 0: it is skipped
   uint32_t reserved = 0;
 };
 
@@ -58,8 +59,8 @@ struct CountNonFinite {
   StepNumbers* numbers = nullptr;  // [1]
 };
 
-// Decides what becomes of the step. No update if the loss, the norm or a quantised operand is not
-// finite, or if the loss is above `loss_bound`.
+// Decides whether the step updates the weights. No update if the loss, the norm or a quantised
+// operand is not finite, or if the loss is above `loss_bound`.
 struct Judge {
   const StepNumbers* numbers = nullptr;  // [world], by rank
   int world = 1;

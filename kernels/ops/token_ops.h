@@ -5,6 +5,7 @@
 #ifndef NIBBLE_KERNELS_OPS_TOKEN_OPS_H_
 #define NIBBLE_KERNELS_OPS_TOKEN_OPS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -58,6 +59,8 @@ class TokenOps {
   virtual absl::Status Forward(const EmbeddingForward& request) = 0;
   virtual absl::Status Backward(const EmbeddingBackward& request) = 0;
   virtual absl::Status Run(const CrossEntropy& request) = 0;
+  // As in layer_ops.h.
+  virtual size_t ScratchBytes(const EmbeddingBackward&) const { return 0; }
 };
 
 }  // namespace nibble

@@ -22,7 +22,7 @@ namespace nibble {
 
 struct OpCost {
   const char* kind;  // "norm forward"
-  double flops = 0;  // of matrix products
+  double flops = 0;  // of matmuls
   double bytes = 0;  // of other operations, read and written once each
 };
 
@@ -99,6 +99,12 @@ class WrappedLayerOps : public LayerOps,
   absl::Status Backward(const NormBackward& r) override;
   absl::Status Forward(const GatedNormForward& r) override;
   absl::Status Backward(const GatedNormBackward& r) override;
+  size_t ScratchBytes(const NormBackward& r) const override {
+    return inner_.norm().ScratchBytes(r);
+  }
+  size_t ScratchBytes(const GatedNormBackward& r) const override {
+    return inner_.norm().ScratchBytes(r);
+  }
   absl::Status Forward(const ActivationForward& r) override;
   absl::Status Backward(const ActivationBackward& r) override;
   absl::Status Forward(const BiasForward& r) override;
@@ -107,16 +113,31 @@ class WrappedLayerOps : public LayerOps,
   absl::Status Run(const Accumulate& r) override;
   absl::Status Run(const FillInitial& r) override;
   absl::Status Zero(void* data, int64_t bytes) override;
+  size_t ScratchBytes(const BiasBackward& r) const override {
+    return inner_.elementwise().ScratchBytes(r);
+  }
   absl::Status Forward(const EmbeddingForward& r) override;
   absl::Status Backward(const EmbeddingBackward& r) override;
   absl::Status Run(const CrossEntropy& r) override;
+  size_t ScratchBytes(const EmbeddingBackward& r) const override {
+    return inner_.token().ScratchBytes(r);
+  }
   absl::Status Run(const Rope& r) override;
   absl::Status Forward(const AttentionForward& r) override;
   absl::Status Backward(const AttentionBackward& r) override;
+  size_t ScratchBytes(const AttentionBackward& r) const override {
+    return inner_.attention().ScratchBytes(r);
+  }
   absl::Status Forward(const ConvForward& r) override;
   absl::Status Backward(const ConvBackward& r) override;
   absl::Status Forward(const ScanForward& r) override;
   absl::Status Backward(const ScanBackward& r) override;
+  size_t ScratchBytes(const ConvBackward& r) const override {
+    return inner_.mamba().ScratchBytes(r);
+  }
+  size_t ScratchBytes(const ScanBackward& r) const override {
+    return inner_.mamba().ScratchBytes(r);
+  }
   absl::Status Run(const SumOfSquares& r) override;
   absl::Status Run(const AdamW& r) override;
   absl::Status Run(const AddLosses& r) override;

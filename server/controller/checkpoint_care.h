@@ -1,4 +1,4 @@
-// What the coordinator does for checkpoints after they are written: copies on other workers,
+// The coordinator's care for checkpoints after they are written: copies on other workers,
 // requested tasks, surplus copies, and retention.
 //
 // Placement of copies. Each shard orders the workers in its own way, for taking copies as for
@@ -53,7 +53,7 @@ struct CheckpointWork {
   std::vector<v1::DesiredTask> tasks;
 };
 
-// Of one job, finished or not.
+// The care that one job's checkpoints need; the job may be finished.
 struct JobCare {
   std::map<std::string, CheckpointWork> work;  // by worker
   bool surplus = false;                        // whether DecideSurplus has something to decide

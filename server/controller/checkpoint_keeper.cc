@@ -1,5 +1,7 @@
 #include "server/controller/checkpoint_keeper.h"
 
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -13,6 +15,7 @@ CheckpointKeeper::CheckpointKeeper(const ControllerContext& context, WorkerSessi
     : context_(context), sessions_(sessions), rounds_(context.options.copies) {
   const std::shared_ptr<const State> state = context.ledger.Shown();
   for (const auto& [number, id] : state->index().unfinished()) to_trim_.insert(id);
+  context_.metrics.CopiesMissing(0);
 }
 
 void CheckpointKeeper::NoteChanges(const Changes& changes) {
@@ -37,7 +40,12 @@ void CheckpointKeeper::Tick() {
   if (!changed) return;
   std::map<std::string, CheckpointWork> work = rounds_.Work();
   std::set<std::string> workers;
-  for (const auto& [worker, its_work] : work) workers.insert(worker);
+  int64_t missing = 0;
+  for (const auto& [worker, its_work] : work) {
+    workers.insert(worker);
+    missing += std::ssize(its_work.replicas);
+  }
+  context_.metrics.CopiesMissing(missing);
   {
     MutexLock lock(&mutex_);
     work_.swap(work);

@@ -25,8 +25,8 @@ class CheckpointKeeper {
  public:
   // What a durable update has changed.
   struct Changes {
-    std::set<std::string> checkpoints_of;  // jobs of which a checkpoint changed
-    std::set<std::string> jobs;  // jobs that changed, or of which a checkpoint or shard did
+    std::set<std::string> checkpoints_of;  // jobs with a changed checkpoint
+    std::set<std::string> jobs;            // jobs that changed, or whose checkpoints or shards did
     bool workers = false;
   };
 

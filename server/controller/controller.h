@@ -88,7 +88,7 @@ class Controller {
   void Tick();
   // Before the end of the process: from here on every change is answered as soon as it is durable.
   void StopWaiting() { requests_.StopWaiting(); }
-  // Waits until all consequences of ticks and reports are durable and everybody was notified.
+  // Waits until all consequences of ticks and reports are durable and all notifications were sent.
   void Settle();
 
   absl::Status Health() const { return ledger_->Health(); }

@@ -1,4 +1,4 @@
-// What the parts of the Controller share: its options and the objects that several parts use.
+// Common to the parts of the Controller: its options and the objects that several parts use.
 //
 // Ownership: the Controller owns everything that a context refers to, except the clock. Thread-
 // safety: each object documents its own; options and the context itself do not change.

@@ -271,6 +271,10 @@ void CoordinatorMetrics::Planned(double seconds, const scheduler::Decisions& dec
   }
 }
 
+void CoordinatorMetrics::CopiesMissing(int64_t copies) {
+  book_.Set(Rows().copies_missing, {}, static_cast<double>(copies));
+}
+
 void CoordinatorMetrics::LeaseExpired() { book_.Add(Rows().lease_expiries, {}); }
 
 void CoordinatorMetrics::Posted(absl::string_view result, int64_t events) {

@@ -2,8 +2,8 @@
 // a scrape fills a page from it. Labels are names of enumerations, methods and queues only, never
 // of jobs or callers.
 //
-// Ownership: owns its counts. Thread-safety: all methods; it calls nobody, so any lock may be held
-// around it.
+// Ownership: owns its counts. Thread-safety: all methods; it calls no other object, so any lock may
+// be held around it.
 #ifndef NIBBLE_SERVER_CONTROLLER_COORDINATOR_METRICS_H_
 #define NIBBLE_SERVER_CONTROLLER_COORDINATOR_METRICS_H_
 
@@ -119,6 +119,7 @@ class CoordinatorMetrics {
   void Applied(const State& after, const v1::Update& update, const Census::Changed& changed,
                int64_t now_ms);
   void Planned(double seconds, const scheduler::Decisions& decisions);
+  void CopiesMissing(int64_t copies);
   void LeaseExpired();
   // "delivered", "failed" or "given_up".
   void Posted(absl::string_view result, int64_t events);

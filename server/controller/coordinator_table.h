@@ -34,6 +34,9 @@ struct CoordinatorTable : ProgramTable {
   const MetricSpec& checkpoint_bytes =
       Counter("nibble_checkpoint_stored_bytes_total", "bytes", {},
               "Bytes of checkpoint shards made durable; replicas are not counted");
+  const MetricSpec& copies_missing = Gauge(
+      "nibble_checkpoint_copies_missing", "shards", {},
+      "Copies of checkpoint shards that workers were asked to make and that do not exist yet");
   const MetricSpec& posts =
       Counter("nibble_notifications_total", "events", {"result"},
               "Job events posted to URLs of `notify`: delivered, given_up, or failed and retried");

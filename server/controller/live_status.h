@@ -1,9 +1,10 @@
-// What the coordinator knows from reports and plans and never stores; after a restart the workers
-// report it again. LiveStatus: leases, the progress of ranks, their sampled steps, why jobs are
-// pending. OrphanRegistry: what workers have of jobs that the store's present epoch did not order.
+// State that the coordinator knows from reports and plans and never stores; after a restart the
+// workers report it again. LiveStatus: leases, the progress of ranks, their sampled steps, why jobs
+// are pending. OrphanRegistry: what workers have of jobs that the store's present epoch did not
+// order.
 //
-// Ownership: own their contents. Thread-safety: all methods; they call nobody, so any lock may be
-// held around them.
+// Ownership: own their contents. Thread-safety: all methods; they call no other object, so any lock
+// may be held around them.
 #ifndef NIBBLE_SERVER_CONTROLLER_LIVE_STATUS_H_
 #define NIBBLE_SERVER_CONTROLLER_LIVE_STATUS_H_
 

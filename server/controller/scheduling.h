@@ -5,8 +5,8 @@
 // being resized to, are kept by the caller and are not durable: after a restart the scheduler plans
 // anew.
 //
-// Ownership: Moments owns its contents. Thread-safety: Moments: all methods; it calls nobody, so
-// any lock may be held around it. The rest are pure functions.
+// Ownership: Moments owns its contents. Thread-safety: Moments: all methods; it calls no other
+// object, so any lock may be held around it. The rest are pure functions.
 #ifndef NIBBLE_SERVER_CONTROLLER_SCHEDULING_H_
 #define NIBBLE_SERVER_CONTROLLER_SCHEDULING_H_
 

@@ -130,7 +130,7 @@ void ShardReports::AddDamaged(const State& shown, WorkerSession& session,
                               v1::ConnectResponse& desired) {
   std::set<std::string> damaged = session.damaged();
   if (damaged.empty()) return;
-  // Only copies of which it durably is no longer a holder.
+  // Only copies whose removal from its holdings is durable.
   for (const std::string& key : shown.index().ShardsOn(snapshot.worker)) damaged.erase(key);
   for (const v1::ShardReport& shard : snapshot.shards) {
     const std::string key = ShardKey(shard.ref(), shard.rank());

@@ -1,4 +1,4 @@
-// What workers report about shards of checkpoints, and the orders to drop copies that follow.
+// Handles workers' reports about shards of checkpoints, and the orders to drop copies that follow.
 //
 // A worker learns of an order with its desired state, and acknowledges that state's number with a
 // later report. Until then its reports about the copy are stale: they do not make it a holder

@@ -81,7 +81,7 @@ class WatchLog {
   std::deque<size_t> sizes_ ABSL_GUARDED_BY(mutex_);  // of the entries, bytes
   int64_t first_ ABSL_GUARDED_BY(mutex_) = 0;         // place of the first entry
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t published_ ABSL_GUARDED_BY(mutex_) = 0;  // newest update of which all entries are here
+  int64_t published_ ABSL_GUARDED_BY(mutex_) = 0;  // newest update whose entries are all here
   std::string store_mark_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -87,7 +87,7 @@ class Beginning {
                      [](const auto* a, const auto* b) { return a->sequence() < b->sequence(); });
     return status;
   }
-  // A watch of all jobs leaves out finished ones, of which there may be very many; ListJobs has
+  // A watch of all jobs leaves out finished ones, since there may be very many; ListJobs has
   // them.
   const v1::JobRecord* NextJob() {
     while (named_ < request_.jobs_size()) {

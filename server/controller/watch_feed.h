@@ -46,7 +46,7 @@ class WatchFeed {
   // The state from which updates are published from here on.
   void Begin(const State& state);
   void SetStore(const v1::StoreIdentity& store) { hub_.SetStore(store); }
-  // Publishes a durable update: new events, by their keys, and jobs of which anything changed.
+  // Publishes a durable update: new events, by their keys, and changed jobs.
   // Ends the waits that it decides.
   void Publish(const State& after, const std::vector<std::string>& events,
                const std::set<std::string>& jobs);

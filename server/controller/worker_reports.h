@@ -50,7 +50,7 @@ class WorkerReports {
   absl::Status Check(const v1::ConnectRequest& report) const;
   // Registers the worker. If that is refused, calls `done` and returns false.
   bool Register(const v1::WorkerIdentity& identity, const std::function<void(absl::Status)>& done);
-  // Takes only what the report says of revisions of the recipe.
+  // Handles only the report's revisions of the recipe.
   void TakeRevisions(const v1::WorkerIdentity& identity, const v1::GangReport& gang);
   void TakeGang(const v1::WorkerIdentity& identity, const v1::GangReport& gang);
   void TakeTask(const std::string& worker, const v1::TaskReport& task);

@@ -29,8 +29,7 @@ std::string ScrapeTargets(const State& state, absl::string_view self) {
 absl::StatusOr<std::unique_ptr<CoordinatorHttp>> CoordinatorHttp::Start(
     const Controller& controller, const Store& store, const CoordinatorMetrics& metrics,
     const Options& options) {
-  std::unique_ptr<CoordinatorHttp> http(
-      new CoordinatorHttp(controller, store, metrics, options.version));
+  std::unique_ptr<CoordinatorHttp> http(new CoordinatorHttp(controller, store, metrics, options));
   CoordinatorHttp* const self = http.get();
   HttpExposer::Options exposer = {
       .listen = options.listen, .insecure = options.insecure, .or_free_port = options.or_free_port};
@@ -58,7 +57,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> CoordinatorHttp::Start(
 absl::Status CoordinatorHttp::Ready() const {
   NIBBLE_RETURN_IF_ERROR(controller_.Health());
   NIBBLE_RETURN_IF_ERROR(store_.Health());
-  return serving_ ? absl::OkStatus() : absl::UnavailableError("it takes no calls");
+  return serving_ ? absl::OkStatus()
+                  : absl::UnavailableError("the coordinator does not accept calls");
 }
 
 std::string CoordinatorHttp::Metrics() const {
@@ -77,7 +77,9 @@ std::string CoordinatorHttp::Metrics() const {
   page.Set(rows.posts_waiting, {}, static_cast<double>(controller_.Inspect([](const State& state) {
              return state.index().unsettled().size();
            })));
-  return RenderPage(rows, page, metrics_.book(), "nibble-coordinator", version_);
+  return RenderPage(
+      rows, page, metrics_.book(),
+      {.program = "nibble-coordinator", .version = version_, .data_directory = data_directory_});
 }
 
 }  // namespace nibble

@@ -38,6 +38,7 @@ class CoordinatorHttp {
     bool insecure = false;      // allow other addresses than loopback
     bool or_free_port = false;  // if the port is taken
     std::string version;
+    std::string data_directory;  // of the store, whose disk is measured; empty: none
   };
 
   // Errors as HttpExposer::Start. Not ready until SetServing.
@@ -55,13 +56,18 @@ class CoordinatorHttp {
 
  private:
   CoordinatorHttp(const Controller& controller, const Store& store,
-                  const CoordinatorMetrics& metrics, std::string version)
-      : controller_(controller), store_(store), metrics_(metrics), version_(std::move(version)) {}
+                  const CoordinatorMetrics& metrics, const Options& options)
+      : controller_(controller),
+        store_(store),
+        metrics_(metrics),
+        version_(options.version),
+        data_directory_(options.data_directory) {}
 
   const Controller& controller_;
   const Store& store_;
   const CoordinatorMetrics& metrics_;
   const std::string version_;
+  const std::string data_directory_;
   std::atomic<bool> serving_ = false;
   std::atomic<const HttpExposer*> started_ = nullptr;  // exposer_.get(), once its address is known
   std::unique_ptr<HttpExposer> exposer_;               // last: its threads use the above

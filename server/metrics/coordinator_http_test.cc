@@ -119,6 +119,7 @@ TEST_F(CoordinatorHttpTest, EventsOfJobsAreCounted) {
   EXPECT_EQ(exposed.Value("nibble_recipe_changes_total"), 1);
   EXPECT_EQ(exposed.Value("nibble_checkpoints_total{event=\"committed\"}"), 1);
   EXPECT_EQ(exposed.Value("nibble_checkpoint_stored_bytes_total"), 2000);
+  EXPECT_EQ(exposed.Value("nibble_checkpoint_copies_missing"), 0);  // no other worker can take one
   EXPECT_EQ(exposed.Value("nibble_scheduling_decisions_total{action=\"start\"}"), 2);
   EXPECT_GT(exposed.Value("nibble_scheduling_pass_seconds_count"), 1);
   EXPECT_EQ(exposed.Value("nibble_slots"), 2);
@@ -217,7 +218,7 @@ TEST_F(CoordinatorHttpTest, ProbesShowLivenessAndReadiness) {
   EXPECT_EQ(HttpGet(http_->port(), "/readyz").status(), absl::OkStatus());
   http_->SetServing(false);
   EXPECT_THAT(std::string(HttpGet(http_->port(), "/readyz").status().message()),
-              HasSubstr("503: it takes no calls"));
+              HasSubstr("503: the coordinator does not accept calls"));
   http_->SetServing(true);
   const auto next = static_cast<int64_t>(coordinator_.store().Info().last_sequence) + 1;
   coordinator_.store().FailAppend(next, FaultyStore::Fault::kDiskFull);

@@ -95,7 +95,7 @@ struct JobState {
   bool changed = false;  // by this plan; the next fields say how
   Action action = Action::kStart;
   int helps = -1;  // for a victim: the job that it helps
-  // Of a start or resize: jobs that have not left its slots yet, ascending.
+  // For a start or resize: jobs that have not left its slots yet, ascending.
   std::vector<int> waits_for;
   std::string reason;
 };

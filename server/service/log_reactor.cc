@@ -139,7 +139,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     to_read_.assign(attempt.sources.begin(), attempt.sources.end());
     if (at_once_ && std::ssize(to_read_) > limits_.followed_ranks) {
       End(absl::ResourceExhaustedError(absl::StrCat("rank: the attempt has ", to_read_.size(),
-                                                    " ranks, of which ", limits_.followed_ranks,
+                                                    " ranks; at most ", limits_.followed_ranks,
                                                     " can be followed at once; name one rank")));
     }
   }

@@ -104,7 +104,7 @@ class GatedStream : public Base {
     }
   }
 
-  // Of the write in progress, or the last one.
+  // The message of the write in progress, or of the last one.
   std::shared_ptr<const Message> message_ ABSL_GUARDED_BY(gate_->mutex);
   bool begun_ ABSL_GUARDED_BY(gate_->mutex) = false;
   bool writing_ ABSL_GUARDED_BY(gate_->mutex) = false;

@@ -101,7 +101,7 @@ class RocksStore : public Store {
   const std::unique_ptr<StorePlace> place_;
   int writes_since_all_ = 0;  // since all files were checked; used by the queue's thread only
 
-  // Orders trims, each of which writes to the disk.
+  // Orders trims, which write to the disk.
   Mutex trim_mutex_ ABSL_ACQUIRED_BEFORE(first_mutex_);
   mutable Mutex first_mutex_;
   uint64_t first_sequence_ ABSL_GUARDED_BY(first_mutex_);

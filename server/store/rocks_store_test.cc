@@ -1,4 +1,4 @@
-// What a store on disk promises beyond what every store does: its directory, its lock, copies, and
+// Promises of a store on disk beyond those of every store: its directory, its lock, copies, and
 // failures of the disk, where the failing write's batches and those behind them fail, the store
 // stops, and the next opening finds a prefix with everything acknowledged.
 #include "server/store/rocks_store.h"

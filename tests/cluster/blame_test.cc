@@ -1,5 +1,5 @@
-// What the end of an attempt is attributed to, with real processes: an error in the spec fails the
-// job at once and flags no worker; the death of a rank counts against its worker only.
+// The cause to which the end of an attempt is attributed, with real processes: an error in the spec
+// fails the job at once and flags no worker; the death of a rank counts against its worker only.
 #include <signal.h>
 
 #include <fstream>

@@ -3,9 +3,9 @@
 
     tests/gpu/presets.py BIN [STEPS=200]      BIN: the directory of nibble and nibble-trainer
 
-Products are summed in another order on a card, so losses are close and not equal; the bits of quantised operands are
+GEMMs add in another order on a card, so losses are close and not equal; the bits of quantised operands are
 compared by gpu_check. Prints, per preset, the loss of the last 20 steps on both, the largest relative difference of
-the losses of one step, and how the products ran on the card. Exits 1 if the last losses of a preset differ by more
+the losses of one step, and how the GEMMs ran on the card. Exits 1 if the last losses of a preset differ by more
 than 1 %, or if a preset did not learn.
 """
 

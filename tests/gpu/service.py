@@ -159,7 +159,8 @@ def main():
     planned = [e["total"] for e in run if e.get("event") == "memory"]
     peak = [e["memory_peak"] for e in run if e.get("event") == "finish"]
     expect(planned and peak, "no plan of memory, or no peak")
-    print(f"memory planned and taken, MiB           {planned[-1] / 2**20:.1f}, {peak[-1] / 2**20:.1f}")
+    print(f"memory planned and taken, MiB           {max(planned) / 2**20:.1f}, {peak[-1] / 2**20:.1f}")
+    expect(abs(peak[-1] / max(planned) - 1) <= 0.03, "the plan of memory is more than 3 % from what was taken")
     for what in wrong:
         print("WRONG:", what)
     return 1 if wrong else 0

@@ -1,4 +1,4 @@
-// What the thread sanitizer has to know of Debian's libraries, which are built without it.
+// Tells the thread sanitizer the order inside Debian's libraries, which are built without it.
 //
 // - What gRPC hands from thread to thread is ordered by atomics and by absl::Mutex, which the
 //   sanitizer does not see here, so that all of it would be reported as a race. A program's

@@ -78,7 +78,7 @@ TEST_F(DataSources, TheSameTokensGiveTheSameRunFromAnyKindOfFile) {
   // The file does not record its tokenizer, which must be given.
   EXPECT_NE(Wait(Start("unnamed", SpecOf("unnamed", of_raw))), 0);
   EXPECT_THAT(Chatter("unnamed"), AllOf(HasSubstr("data.tokenizer: " + raw),
-                                        HasSubstr("does not say which tokenizer made it")));
+                                        HasSubstr("does not record its tokenizer")));
   EXPECT_EQ(Train("named", of_raw + "  tokenizer_label: gpt2\n"), of_shard);
   EXPECT_THAT(Chatter("named"), HasSubstr("gpt2, is not beside the data"));
   const std::string larger = (root_ / "larger.bin").string();

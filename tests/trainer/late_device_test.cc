@@ -1,5 +1,5 @@
-// Whole runs on the late device (kernels/late/late_device.h) give what they give on the CPU, to the
-// bit: losses, validation, checkpoints, and runs that are killed and resume.
+// Whole runs on the late device (kernels/late/late_device.h) have the CPU's results, bit for bit:
+// losses, validation, checkpoints, and runs that are killed and resume.
 #include <gtest/gtest.h>
 #include <signal.h>
 

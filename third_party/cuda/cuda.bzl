@@ -1,9 +1,9 @@
 """`cuda_library`: .cu files compiled by nvcc for every supported GPU target, linked like any cc_library.
 
-`if_cuda([...])` is the list if a CUDA toolkit was found, otherwise [].
+`if_cuda([...])` is the list if a CUDA toolkit was found, otherwise []; `if_nccl([...])` also needs nccl.h.
 """
 
-load("@cuda//:defs.bzl", "CUDA_AVAILABLE", "CUDA_LIB", "NVCC")
+load("@cuda//:defs.bzl", "CUDA_AVAILABLE", "CUDA_LIB", "NCCL_AVAILABLE", "NVCC")
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
 # //third_party/cuda:targets: what kernels are compiled for, as nvcc writes it: 90a is Hopper, which emulates NVFP4; 100a
@@ -23,6 +23,9 @@ _NUMERICS = ["-ftz=false", "-prec-div=true", "-prec-sqrt=true"]
 
 def if_cuda(values):
     return values if CUDA_AVAILABLE else []
+
+def if_nccl(values):
+    return values if NCCL_AVAILABLE else []
 
 def _nvcc_impl(ctx):
     contexts = [dep[CcInfo].compilation_context for dep in ctx.attr.deps]
@@ -73,7 +76,7 @@ def cuda_library(name, srcs, hdrs = [], textual = [], deps = [], contracts = Fal
       hdrs: headers for its users.
       textual: headers for its .cu files.
       deps: C++ libraries.
-      contracts: products and sums may become fused multiply-adds. Not where results are bit-identical to the CPU's.
+      contracts: multiplications and additions may be fused. Not where results are bit-identical to the CPU's.
       local_memory: kernels may use local memory, for spilled registers too; otherwise that is an error.
       visibility: as usual.
     """

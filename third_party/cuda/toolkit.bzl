@@ -1,4 +1,5 @@
-"""Finds the CUDA toolkit once, as `@cuda//:defs.bzl`: CUDA_AVAILABLE, NVCC, CUDA_HOME, CUDA_INCLUDE, CUDA_LIB.
+"""Finds the CUDA toolkit once, as `@cuda//:defs.bzl`: CUDA_AVAILABLE, NVCC, CUDA_HOME, CUDA_INCLUDE, CUDA_LIB, and
+NCCL_AVAILABLE if there is nccl.h, in the toolkit or in /usr/include (Debian: libnccl-dev).
 
 Searched in CUDA_HOME, beside the nvcc on PATH, and in /usr/local/cuda. NIBBLE_CUDA=0 builds without it.
 Without a toolkit everything except CUDA code is built; test.sh prints a line about it.
@@ -21,7 +22,14 @@ def _find(ctx):
 
 def _impl(ctx):
     home = _find(ctx)
-    values = {"CUDA_AVAILABLE": False, "CUDA_HOME": "", "NVCC": "", "CUDA_INCLUDE": "", "CUDA_LIB": ""}
+    values = {
+        "CUDA_AVAILABLE": False,
+        "CUDA_HOME": "",
+        "CUDA_INCLUDE": "",
+        "CUDA_LIB": "",
+        "NCCL_AVAILABLE": False,
+        "NVCC": "",
+    }
     if home:
         target = home.get_child("targets").get_child("x86_64-linux")
         base = target if target.exists else home
@@ -31,6 +39,7 @@ def _impl(ctx):
             "CUDA_HOME": str(home),
             "CUDA_INCLUDE": str(base.get_child("include")),
             "CUDA_LIB": str(lib if lib.exists else home.get_child("lib64")),
+            "NCCL_AVAILABLE": False,
             "NVCC": str(home.get_child("bin").get_child("nvcc")),
         }
     build = 'package(default_visibility = ["//visibility:public"])\n'
@@ -41,6 +50,17 @@ def _impl(ctx):
     name = "runtime_headers",
     hdrs = glob(["include/*.h", "include/*.hpp", "include/crt/**"]),
     includes = ["include"],
+)
+"""
+        for nccl in [base.get_child("include").get_child("nccl.h"), ctx.path("/usr/include/nccl.h")]:
+            if nccl.exists and not values["NCCL_AVAILABLE"]:
+                values["NCCL_AVAILABLE"] = True
+                ctx.symlink(nccl, "nccl/nccl.h")
+                build += """cc_library(
+    name = "nccl_headers",
+    hdrs = ["nccl/nccl.h"],
+    includes = ["nccl"],
+    deps = [":runtime_headers"],
 )
 """
     ctx.file("BUILD", build)

@@ -31,7 +31,8 @@ absl::StatusOr<std::vector<Card>> FindCards(const char* visible);
 // The entries of CUDA_VISIBLE_DEVICES; like CUDA, stops at an empty or negative one.
 std::vector<std::string> VisibleEntries(absl::string_view visible);
 
-// What a worker whose slots are these cards tells the coordinator: that which holds for each.
+// The hardware that a worker with these cards as its slots reports to the coordinator: properties
+// that all of them have.
 v1::Hardware HardwareOf(const std::vector<Card>& cards);
 
 // InvalidArgument, naming both numbers, if there are more slots than cards.

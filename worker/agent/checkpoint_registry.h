@@ -85,8 +85,8 @@ class CheckpointRegistry {
   absl::Status OpenJob(const std::string& job, const std::string& directory,
                        const StoreIdentity& identity);
 
-  // Receives the snapshots of an attempt's ranks here, of which there are `ranks`. The sink lives
-  // until CloseAttempt. Aborted for a stale attempt.
+  // Receives the snapshots of an attempt's ranks on this worker; `ranks` is their number. The sink
+  // lives until CloseAttempt. Aborted for a stale attempt.
   absl::StatusOr<SnapshotSink*> OpenAttempt(const std::string& job, int64_t attempt, int32_t ranks);
   // Call it after the ranks have ended and their link is gone. Shards that were reported still
   // await their answer.
@@ -99,7 +99,7 @@ class CheckpointRegistry {
   std::vector<v1::ShardReport> Report(int64_t number);
   // Takes an answer on the stream that was last reported to.
   void Answered(const v1::ConnectResponse& response);
-  // The present store knows the shard as it is here: its checkpoint is assigned to that store.
+  // The present store knows the shard with these bytes: its checkpoint is assigned to that store.
   void TakeOver(const v1::DesiredReplica& known, const v1::StoreIdentity& store);
   // Drops the job's shards that the store with this id ordered, except those of its epoch `kept`.
   void RemoveOrphans(const std::string& job, const std::string& store_id, int64_t kept);
@@ -109,7 +109,7 @@ class CheckpointRegistry {
   // --- Reading. NotFound if it is not here, DataLoss if it is damaged. An open reader stays valid
   // when its files are moved or removed.
 
-  // A checkpoint of which every shard is here.
+  // A checkpoint whose shards are all here.
   absl::StatusOr<std::shared_ptr<const CheckpointReader>> Open(const v1::CheckpointRef& ref) const;
   absl::StatusOr<std::unique_ptr<ShardReader>> OpenShard(const v1::CheckpointRef& ref,
                                                          int32_t rank) const;

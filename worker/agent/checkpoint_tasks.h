@@ -1,4 +1,4 @@
-// What the coordinator wants done with checkpoints in the background.
+// The coordinator's orders about checkpoints, carried out in the background.
 //
 // CheckpointTasks verifies checkpoints and exports them as Hugging Face directories, one task after
 // the other. Shards that are not here are read from, or for an export fetched from, the workers

@@ -9,8 +9,8 @@
 // on another worker, until the coordinator has acknowledged them, so that it offers no such copy
 // again.
 //
-// ShardListSchedule decides which reports list the shards of this worker, of which there may be
-// many: the first of a stream, those whose list differs from the last one, and every kEvery-th, in
+// ShardListSchedule decides which reports list the shards of this worker, since the list may be
+// long: the first of a stream, those whose list differs from the last one, and every kEvery-th, in
 // case the coordinator could not accept a shard when it was first listed.
 //
 // Ownership: CoordinatorLink owns two threads; the others are values. Thread-safety: all methods of

@@ -80,6 +80,7 @@ absl::Status Daemon::Prepare() {
       std::make_unique<WorkerMetrics>(WorkerMetrics::Options{.figures = options_.figures,
                                                              .slots = options_.identity.slots(),
                                                              .version = options_.identity.version(),
+                                                             .data_directory = data,
                                                              .clock = SteadySeconds});
   const auto log = [this](const std::string& line) { Log(line); };
   const auto report_soon = [this] {

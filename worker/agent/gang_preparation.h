@@ -1,8 +1,8 @@
-// What precedes the start of a gang's ranks. GangPreparation, in its own thread, fetches and checks
-// every shard of the checkpoint that the ranks resume from, and then waits until all workers of the
-// gang are ready. MeetingPoints serves a rendezvous for each gang whose rank 0 is here, and gives
-// its address to the other workers of the gang (nibble.v1.GangMeeting). The daemons meet there
-// first, so that no rank waits for one whose worker is still fetching.
+// Preparations for the start of a gang's ranks. GangPreparation, in its own thread, fetches and
+// checks every shard of the checkpoint that the ranks resume from, and then waits until all workers
+// of the gang are ready. MeetingPoints serves a rendezvous for each gang whose rank 0 is here, and
+// gives its address to the other workers of the gang (nibble.v1.GangMeeting). The daemons meet
+// there first, so that no rank waits for one whose worker is still fetching.
 //
 // A source that does not answer is tried again until the preparation is cancelled; damage without
 // an intact copy elsewhere ends it with DataLoss.

@@ -22,7 +22,7 @@ class MeetingPointsTest : public testing::Test {
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
-  // Of worker `member`, with two ranks each.
+  // The gang as worker `member` receives it, with two ranks per worker.
   v1::DesiredGang Gang(int member, int members = 2, int64_t attempt = 3) const {
     v1::DesiredGang gang;
     gang.set_job("run-1");

@@ -1,4 +1,4 @@
-// What is observed of a gang's ranks, and reported to the coordinator and as metrics.
+// Observations of a gang's ranks, reported to the coordinator and as metrics.
 
 #include "worker/agent/gang.h"
 

@@ -36,7 +36,7 @@ const WantedGang* FindWanted(const std::vector<WantedGang>& wanted, const Presen
   return nullptr;
 }
 
-// Of several attempts of one job, wanted or present, only the latest counts.
+// If several attempts of one job are wanted or present, only the latest counts.
 bool IsStale(const WantedGang& gang, const std::vector<WantedGang>& wanted,
              absl::Span<const PresentGang> present) {
   const auto later = [&gang](const auto& other) {

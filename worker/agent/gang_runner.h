@@ -1,5 +1,5 @@
-// Runs one gang in a thread of its own, so that its files, its launch and its end keep nobody else
-// waiting, and publishes snapshots of it.
+// Runs one gang in a thread of its own, so that slow files, its launch and its end delay no other
+// gang, and publishes snapshots of it.
 //
 // Orders return at once; the thread carries them out one after the other. Repeating DumpStacks or
 // Kill has no effect. After each order and each Refresh the thread publishes a snapshot, and calls
@@ -84,7 +84,7 @@ class GangRunner {
   mutable Mutex mutex_;
   std::shared_ptr<const GangSnapshot> snapshot_ ABSL_GUARDED_BY(mutex_);
   google::protobuf::RepeatedPtrField<v1::StepSample> samples_ ABSL_GUARDED_BY(mutex_);  // not taken
-  // Of the Refresh that the thread has not begun.
+  // State of the Refresh that the thread has not begun.
   bool refreshing_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const v1::DesiredGang> desired_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;

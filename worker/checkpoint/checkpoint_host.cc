@@ -170,7 +170,7 @@ bool CheckpointHost::IsOver(Pending& pending) {
           absl::StrCat("rank ", rank, " ended before it handed over its state"));
     }
   }
-  // Of a failed checkpoint the other ranks learn when they hand over their snapshots.
+  // The other ranks learn that the checkpoint failed when they hand over their snapshots.
   return !pending.status.ok() && all_present_have_handed_over;
 }
 

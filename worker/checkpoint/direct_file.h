@@ -70,7 +70,7 @@ class DirectFile {
   DiskFaults* const faults_;
   std::atomic<bool> direct_;
   std::unique_ptr<std::byte, Free> buffers_[kBuffers];  // [kBufferBytes] each, aligned
-  // Of the caller: buffer number passed_ % kBuffers, and the bytes in it.
+  // Used by the caller: buffer number passed_ % kBuffers, and the number of bytes in it.
   const std::unique_ptr<std::byte, Free>* filling_ = &buffers_[0];
   int64_t filled_ = 0;
   int64_t size_ = 0;

@@ -135,7 +135,7 @@ void PutHeader(std::string& out, const CheckpointHeader& header) {
   if (!header.products.empty()) PutString(out, header.products);
 }
 
-// Of a record with this header.
+// The version of a record with this header.
 uint32_t VersionOf(const CheckpointHeader& header) {
   return header.products.empty() ? kManifestVersionWithoutProducts : kManifestVersion;
 }

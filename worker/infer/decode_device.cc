@@ -63,7 +63,7 @@ class CudaDecodeDevice : public DecodeDevice {
 
   Device device() override { return {card_->backend(), card_->gemm(), card_->ops()}; }
 
-  // Of more than the caches hold, whatever `bytes`.
+  // Copies more than the caches can store, whatever `bytes`.
   absl::StatusOr<double> CopySpeed(int64_t) override {
     Backend& backend = card_->backend();
     constexpr auto kBytes = static_cast<size_t>(kMostCopied);

@@ -28,7 +28,7 @@ class DecodeDevice {
   virtual Device device() = 0;
   // Bytes per second, read and written, of a copy of about `bytes` within its memory.
   virtual absl::StatusOr<double> CopySpeed(int64_t bytes) = 0;
-  // Of the CPU; null for a card.
+  // The CPU's threads; null for a card.
   virtual ThreadPool* pool() { return nullptr; }
 
   Memory& memory() { return device().memory(); }

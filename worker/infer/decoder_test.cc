@@ -222,7 +222,7 @@ TEST_P(DecoderTest, ADeviceWhoseMemoryIsNotTheHostsGivesTheSameLogitsAndLosses) 
   for (Decoder* decoder : {host.get(), late.get()}) {
     const size_t which = decoder == late.get();
     logits[which] = PiecemealLogits(*decoder, tokens, {40, 1, 7});
-    // A copy goes on where the original stopped.
+    // A copy continues where the original stopped.
     auto first = *decoder->NewSequence(128), second = *decoder->NewSequence(100);
     ASSERT_TRUE(decoder->Prefill(*first, absl::MakeConstSpan(tokens).first(50), {}).ok());
     const absl::Status copied = decoder->CopySequence(*first, *second);

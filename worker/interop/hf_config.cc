@@ -91,7 +91,7 @@ void ConfigFields::Free(std::initializer_list<std::string_view> fields) {
 absl::Status ConfigFields::Finish() {
   for (const auto& [field, value] : object_.items()) {
     if (value.is_null() || asked_.contains(field)) continue;
-    Refuse(BriefText(field), value, "is of a field that is not known");
+    Refuse(BriefText(field), value, "belongs to an unknown field");
   }
   return status_;
 }

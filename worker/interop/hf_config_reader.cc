@@ -108,7 +108,7 @@ std::string ReadPattern(ConfigFields& fields) {
                     "has E, mixtures of experts; M, * and - are supported");
     }
     if (types != nullptr && written != pattern) {
-      fields.Refuse("hybrid_override_pattern", *text, "is not what layers_block_type says");
+      fields.Refuse("hybrid_override_pattern", *text, "does not match layers_block_type");
     }
     pattern = written;
   }

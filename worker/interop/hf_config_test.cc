@@ -25,7 +25,7 @@ TEST(ConfigFields, AnUnknownFieldIsRefusedWithItsValue) {
   const Json object = {{"size", 3}, {"novelty", 7}};
   ConfigFields fields(object, "f");
   EXPECT_EQ(fields.Size("size", 10), 3);
-  EXPECT_EQ(Message(fields.Finish()), "f: \"novelty\": 7 is of a field that is not known");
+  EXPECT_EQ(Message(fields.Finish()), "f: \"novelty\": 7 belongs to an unknown field");
 }
 
 TEST(ConfigFields, NullIsAsAbsent) {

@@ -33,7 +33,7 @@ absl::Status CheckOptions(const HfExportOptions& options) {
   }
   if (options.quantise != nullptr && options.dtype != FileDType::kBF16) {
     return absl::InvalidArgumentError(
-        "dtype: what a quantised model keeps is written in BF16, not F32");
+        "dtype: tensors that stay unquantised are written in BF16, not F32");
   }
   if (options.max_shard_bytes < 1) {
     return absl::InvalidArgumentError(

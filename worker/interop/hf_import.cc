@@ -199,7 +199,7 @@ absl::Status HfWeights::Read(const ParamInfo& param, absl::Span<float> out) {
   if (param.shape != own.shape || out.size() != static_cast<size_t>(own.elements())) {
     return absl::InvalidArgumentError(
         absl::StrCat(param.name, ": ", out.size(), " numbers of shape ", ShapeText(param.shape),
-                     " were asked for, and it has ", own.elements(), " of ", ShapeText(own.shape)));
+                     " were requested, but it has ", own.elements(), " of ", ShapeText(own.shape)));
   }
   const int64_t columns = own.elements() / own.shape[0];
   for (size_t t = 0; t < layout_.tensors.size(); ++t) {

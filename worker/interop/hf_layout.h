@@ -30,7 +30,8 @@ struct HfClassInfo {
   HfClass id;
   std::string_view model_type;    // config.json's model_type: "llama"
   std::string_view architecture;  // "LlamaForCausalLM"
-  // Of every tensor but the head's. Files of the bare model, without a head, omit it.
+  // Begins the name of every tensor but the head's. Files of the bare model, without a head, omit
+  // it.
   std::string_view prefix;
   // Linears are Conv1D modules, whose weights are [in, out].
   bool transposed_linears;

@@ -171,7 +171,7 @@ std::string PiecesJson(const SentencePieceFacts& pieces) {
 // Why tokenizer.json cannot represent a model; empty if it can.
 std::string Misfit(const SentencePieceFacts& pieces) {
   if (pieces.model != PieceModel::kBpe && pieces.model != PieceModel::kUnigram) {
-    return "it is of words or characters, not BPE or unigram";
+    return "its model splits into words or characters; supported are BPE and unigram";
   }
   if (!pieces.lines_apart) return "it changes text before it looks for pieces";
   if (!pieces.byte_fallback) return "text outside its pieces is not encoded as bytes";

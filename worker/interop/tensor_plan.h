@@ -49,7 +49,7 @@ class Nvfp4Weights {
   // FailedPrecondition with the number of non-finite values, if any.
   absl::Status Quantise(int64_t param, const OperandSpec& spec);
 
-  // Of the current parameter, [out, in].
+  // Results for the current parameter, [out, in].
   float amax() const { return amax_; }
   // S_enc, the factor contained in block scales: a weight is code · scale / S_enc.
   float global_scale() const;

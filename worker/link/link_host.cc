@@ -307,7 +307,7 @@ absl::Status LinkHost::HandleArea(Connection& connection) {
   OwnedDescriptor memory = connection.socket.TakeDescriptor();
   absl::Status status;
   if (connection.has_area || memory.get() < 0) {
-    return absl::InvalidArgumentError("area: it comes once, with a descriptor");
+    return absl::InvalidArgumentError("area: must be sent once, with a descriptor");
   }
   if (options_.snapshots == nullptr) {
     status = absl::FailedPreconditionError("area: no checkpoints are stored here");

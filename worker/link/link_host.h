@@ -93,7 +93,7 @@ class LinkHost {
   OwnedDescriptor listener_;
   // Shared with the sink's callbacks, which may outlive the host.
   std::shared_ptr<Replies> replies_;
-  // Of the thread.
+  // Used by the thread only.
   std::vector<std::unique_ptr<Connection>> connections_;
   int64_t last_id_ = 0;  // of a connection
   std::thread thread_;

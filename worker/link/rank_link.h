@@ -63,7 +63,7 @@ class RankLink {
 
   // --- Checkpoints
 
-  // Offers memory, of which the descriptor is borrowed, and waits for the answer: the host's error,
+  // Offers memory, whose descriptor is borrowed, and waits for the answer: the host's error,
   // or that of Poll.
   absl::Status OfferArea(int descriptor);
   // Announces that the area has the state of `step`. The link's error if it has ended.

@@ -251,7 +251,10 @@ std::string WorkerMetrics::Page() const {
       page.Set(rows.lease, {}, lease_seconds_);
     }
   }
-  return RenderPage(rows, page, book_, "nibble-worker", options_.version);
+  return RenderPage(rows, page, book_,
+                    {.program = "nibble-worker",
+                     .version = options_.version,
+                     .data_directory = options_.data_directory});
 }
 
 absl::StatusOr<std::unique_ptr<HttpExposer>> ServeWorkerHttp(const WorkerMetrics& metrics,

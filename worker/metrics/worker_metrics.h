@@ -74,6 +74,7 @@ class WorkerMetrics {
     FigureLimits figures;
     int32_t slots = 0;
     std::string version;
+    std::string data_directory;     // whose disk is measured; empty: none
     std::function<double()> clock;  // seconds, monotonic
   };
   explicit WorkerMetrics(Options options);

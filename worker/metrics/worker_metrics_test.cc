@@ -25,8 +25,8 @@ using testing::IsEmpty;
 Exposition Exposed(const std::vector<GangFigures>& gangs, const FigureLimits& limits = {}) {
   MetricPage page(WorkerRows());
   FillGangs(gangs, limits, page);
-  const auto read =
-      Exposition::Parse(RenderPage(WorkerRows(), page, MetricBook(WorkerRows()), "worker", "1"));
+  const auto read = Exposition::Parse(RenderPage(WorkerRows(), page, MetricBook(WorkerRows()),
+                                                 {.program = "worker", .version = "1"}));
   EXPECT_EQ(read.status(), absl::OkStatus());
   return read.ok() ? *read : Exposition();
 }
@@ -111,8 +111,8 @@ TEST(GangFiguresTest, PromtoolFindsNoFault) {
   gang.ranks[0].precision = Precision(10);
   MetricPage page(WorkerRows());
   FillGangs({gang}, {.peak_flops = 1e9}, page);
-  const absl::Status checked =
-      PromtoolCheck(RenderPage(WorkerRows(), page, MetricBook(WorkerRows()), "worker", "1"));
+  const absl::Status checked = PromtoolCheck(RenderPage(
+      WorkerRows(), page, MetricBook(WorkerRows()), {.program = "worker", .version = "1"}));
   if (absl::IsNotFound(checked)) GTEST_SKIP() << checked;
   EXPECT_EQ(checked, absl::OkStatus());
 }

@@ -27,77 +27,79 @@ struct WorkerTable : ProgramTable {
   const FigureRows step = NewestOf(*v1::StepSample::descriptor(), {"job"});
   const FigureRows steps = NewestOf(*link::v1::StepTotals::descriptor(), {"job"});
   const MetricSpec& next_step =
-      Gauge("nibble_job_next_step", "", {"job"}, "that is to be made; steps count from 0");
+      Gauge("nibble_job_next_step", "", {"job"}, "Next step of the job; steps count from 0");
   const MetricSpec& last_step =
-      Gauge("nibble_job_planned_steps", "steps", {"job"}, "of the whole run");
+      Gauge("nibble_job_planned_steps", "steps", {"job"}, "Steps of the whole run");
   const MetricSpec& flops = Counter("nibble_job_model_flops_total", "FLOP", {"job"},
-                                    "of the model's products, that the attempt's tokens took");
+                                    "Operations of the model's matmuls for the attempt's tokens");
   const MetricSpec& mfu =
       Gauge("nibble_job_mfu_ratio", "ratio", {"job"},
-            "of the step: the model's FLOP/s over what the slots can do; where --peak-flops is "
-            "given");
+            "Model FLOP/s of the latest step over the peak of the slots; only with --peak-flops");
   const FigureRows products =
       NewestOf(*link::v1::ProductPath::descriptor(), {"job", "gemm", "path"});
-  const MetricSpec& attempt =
-      Gauge("nibble_job_attempt", "", {"job"}, "its number: one more than the restarts before it");
+  const MetricSpec& attempt = Gauge("nibble_job_attempt", "", {"job"},
+                                    "Number of the attempt: one more than the restarts before it");
   const MetricSpec& ranks =
-      Gauge("nibble_job_ranks", "ranks", {"job", "phase"}, "that are here, by where they are");
+      Gauge("nibble_job_ranks", "ranks", {"job", "phase"}, "Ranks on this worker, by phase");
   const MetricSpec& hung =
-      Gauge("nibble_job_ranks_hung", "ranks", {"job"}, "that are here and make no steps");
+      Gauge("nibble_job_ranks_hung", "ranks", {"job"}, "Ranks on this worker that make no steps");
 
   // A rank.
   const FigureRows sums = TotalsOf(*v1::StepSample::descriptor(), {"job"});
-  const MetricSpec& rank_memory =
-      Gauge("nibble_rank_memory_bytes", "bytes", {"job", "rank"}, "that it has taken");
+  const MetricSpec& rank_memory = Gauge("nibble_rank_memory_bytes", "bytes", {"job", "rank"},
+                                        "Memory that the rank has allocated");
   const MetricSpec& rank_device_memory =
       Gauge("nibble_rank_device_memory_bytes", "bytes", {"job", "rank"},
-            "that its tensors take of its device's memory");
-  const MetricSpec& rank_since_step = Gauge("nibble_rank_since_step_seconds", "seconds",
-                                            {"job", "rank"}, "since it last finished a step");
+            "Device memory taken by the rank's tensors");
+  const MetricSpec& rank_since_step =
+      Gauge("nibble_rank_since_step_seconds", "seconds", {"job", "rank"},
+            "Time since the rank last finished a step");
   const MetricSpec& rank_median_step =
-      Gauge("nibble_rank_median_step_seconds", "seconds", {"job", "rank"}, "over its last steps");
+      Gauge("nibble_rank_median_step_seconds", "seconds", {"job", "rank"},
+            "Median duration of the rank's recent steps");
   const MetricSpec& rank_log = Counter("nibble_rank_log_bytes_total", "bytes", {"job", "rank"},
-                                       "that it has written to its log");
+                                       "Bytes that the rank has written to its log");
 
   // Checkpoints of a job's attempt here; seconds are those of the rank that waited longest.
   const FigureRows checkpoints = NewestOf(*link::v1::CheckpointTotals::descriptor(), {"job"});
   const MetricSpec& replicas = Counter("nibble_replicas_fetched_total", "shards", {"result"},
-                                       "copied from other workers: done or failed");
-  const MetricSpec& replica_bytes =
-      Counter("nibble_replica_bytes_total", "bytes", {}, "that came from other workers");
+                                       "Shards copied from other workers: done or failed");
+  const MetricSpec& replica_bytes = Counter("nibble_replica_bytes_total", "bytes", {},
+                                            "Bytes of shards copied from other workers");
   const MetricSpec& replica_seconds = Histogram("nibble_replica_seconds", "seconds", {},
-                                                "a copy of a shard took", WaitingSeconds());
+                                                "Duration of copying a shard", WaitingSeconds());
 
   // Precision at the latest step that rank 0 sampled, for a sample of the layers, or for all with
   // --precision-series all.
   const MetricSpec& precision_step =
-      Gauge("nibble_precision_step", "", {"job"}, "that was sampled");
+      Gauge("nibble_precision_step", "", {"job"}, "Step of the latest precision sample");
   const MetricSpec& precision_format =
       Gauge("nibble_precision_format_info", "", {"job", "layer", "operand", "format"},
-            "1; what the operand is in");
+            "1; the format of the operand is in the labels");
   const FigureRows precision =
       NewestOf(*link::v1::PrecisionSample::descriptor(), {"job", "layer", "operand"});
   const MetricSpec& precision_layers = Gauge("nibble_precision_layers", "layers", {"job", "shown"},
-                                             "that were sampled, by whether "
-                                             "they are shown");
+                                             "Sampled layers, by whether their figures are shown");
 
   // The daemon and its coordinator.
-  const MetricSpec& slots = Gauge("nibble_worker_slots", "slots", {}, "of this worker");
+  const MetricSpec& slots = Gauge("nibble_worker_slots", "slots", {}, "Slots of this worker");
   const MetricSpec& slots_used =
-      Gauge("nibble_worker_slots_used", "slots", {}, "with a rank that has not ended");
-  const MetricSpec& connected = Gauge("nibble_coordinator_connected", "", {},
-                                      "1 while the coordinator has answered on the open stream");
-  const MetricSpec& silence =
-      Gauge("nibble_coordinator_silence_seconds", "seconds", {}, "since it was last heard");
+      Gauge("nibble_worker_slots_used", "slots", {}, "Slots with a rank that has not ended");
+  const MetricSpec& connected =
+      Gauge("nibble_coordinator_connected", "", {},
+            "1 if the coordinator has answered on the open stream, else 0");
+  const MetricSpec& silence = Gauge("nibble_coordinator_silence_seconds", "seconds", {},
+                                    "Time since the coordinator's last answer");
   const MetricSpec& lease = Gauge("nibble_coordinator_lease_seconds", "seconds", {},
-                                  "without a report for so long this worker counts as lost");
+                                  "Time without a report after which this worker counts as lost");
   const MetricSpec& reports =
-      Counter("nibble_coordinator_reports_total", "reports", {}, "that were made");
+      Counter("nibble_coordinator_reports_total", "reports", {}, "Reports sent to the coordinator");
   const MetricSpec& report_seconds =
       Histogram("nibble_coordinator_report_seconds", "seconds", {},
-                "from a report to an answer that follows from it", ServiceSeconds());
+                "Time from a report to the answer to it", ServiceSeconds());
   const MetricSpec& streams_lost =
-      Counter("nibble_coordinator_streams_lost_total", "streams", {"code"}, "that have ended");
+      Counter("nibble_coordinator_streams_lost_total", "streams", {"code"},
+              "Ended streams to the coordinator, by status code");
 
  private:
   // Declare the rows of a message with these labels and those that its options add.

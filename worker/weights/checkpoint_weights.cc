@@ -81,7 +81,7 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> FindTokenizer(const DataSpec& d
   }
   const std::string name = TokenizerFileName(label);
   notices.push_back(
-      absl::StrCat("its tokenizer, ", label, ", is not at hand",
+      absl::StrCat("its tokenizer, ", label, ", is missing",
                    name.empty() ? "" : absl::StrCat(": there is no ", name, " in ", directory)));
   return std::shared_ptr<const Tokenizer>();
 }

@@ -15,7 +15,7 @@ constexpr int kStripsOfBlock = kQueryBlock / kStrip;
 constexpr int64_t kShortestSpan = std::max(kQueryBlock, kKeyBlock);
 static_assert(kShortestSpan % kQueryBlock == 0 && kShortestSpan % kKeyBlock == 0);
 
-// Of one pair: packed keys and values, and gradients that are being summed.
+// Packed keys and values of one pair, and its gradients so far.
 template <class T>
 struct PairState {
   T* k_scores;  // b of q·kᵀ

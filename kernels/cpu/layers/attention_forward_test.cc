@@ -89,7 +89,7 @@ TEST_P(AttentionForwardTest, NanKeyOrValueReachesEveryTokenThatAttendsToIt) {
     for (const int64_t part : {1, 2}) {  // key, value
       TestMatrix qkv = problem.Qkv();
       const int64_t bad = 150;
-      // Of sequence 1, key head 1.
+      // In sequence 1, key head 1.
       qkv.Set(problem.length + bad, (part * 2 + 1) * 32 + 5, kNan);
       const Answer answer = Attend(ops_, problem, qkv, {});
       for (int64_t t = 0; t < problem.length; ++t) {

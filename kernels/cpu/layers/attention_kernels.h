@@ -70,7 +70,7 @@ struct BackwardStep {
   const float* dp;    // [kStrip, kKeyBlock]
   const float* lse2;  // [kStrip] in units of log2
   const float* dot;   // [kStrip]
-  // Packed b: a line per key of the block; depth kQueryBlock, of which the strip has kStrip.
+  // Packed b: a line per key of the block; depth kQueryBlock, kStrip of them in the strip.
   T* p_b;
   T* ds_b;
   // BF16: packed a of depth kKeyBlock. FP32: [kStrip, kKeyBlock].

@@ -1,4 +1,4 @@
-// What the operations refuse.
+// Requests that the operations refuse.
 #include "kernels/cpu/layers/cpu_mamba_ops.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // The element-wise operations (kernels/ops/elementwise_ops.h) on one patch of their matrices, per
-// instruction set. Requests are valid; null pointers mean what they mean there.
+// instruction set. Requests are valid; null pointers have the same meaning as there.
 //
 // Ownership: borrows. Thread-safety: pure functions; patches that do not overlap may run
 // concurrently.

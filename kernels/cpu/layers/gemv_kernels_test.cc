@@ -37,7 +37,7 @@ TEST_P(GemvTest, EveryShapeMatchesFloat64) {
           for (int64_t o = 0; o < y_stride; ++o) {
             const int64_t at = r * y_stride + o;
             if (o >= outputs) {
-              // What lies beside y stays.
+              // Memory beside y is unchanged.
               ASSERT_EQ(y[at], 7.0f);
               ASSERT_EQ(rounded[at], 7);
               continue;

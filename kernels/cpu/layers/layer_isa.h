@@ -21,7 +21,7 @@ LayerIsa BestLayerIsa();
 // Slowest first; always includes kBaseline.
 std::vector<LayerIsa> SupportedLayerIsas();
 
-// Of three tables, the one for `isa`.
+// Selects one of three tables.
 template <class Table>
 const Table& TableFor(LayerIsa isa, const Table& baseline, const Table& avx2, const Table& avx512) {
   if (isa == LayerIsa::kAvx512) return avx512;

@@ -15,7 +15,7 @@
 
 namespace nibble::cpu {
 
-// What the parameters' gradients start from: they are added to.
+// The initial value of the parameters' gradients, which operations add to.
 inline constexpr double kBefore = 0.5;
 
 // [tokens] of doc_begin from where documents begin, per sequence; 0 is always one.

@@ -26,7 +26,7 @@ NIBBLE_INLINE __m512bh Repeat(const uint16_t* pair) {
   return __builtin_bit_cast(__m512bh, _mm512_set1_epi32(both));
 }
 
-// c[rows, kG · 16] (+)= a · b, of which only rows × cols are touched.
+// c[rows, kG · 16] (+)= a · b; only rows × cols are accessed.
 template <int kG>
 NIBBLE_INLINE void Block(const uint16_t* a, const uint16_t* b, int64_t b_group, int64_t depth,
                          int64_t rows, int64_t cols, float* c, int64_t c_stride, bool accumulate) {

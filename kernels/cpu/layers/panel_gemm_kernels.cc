@@ -46,7 +46,7 @@ struct Columns {
   int64_t group;
 };
 
-// c[rows, kG · 16] (+)= a · b, of which only rows × cols are touched.
+// c[rows, kG · 16] (+)= a · b; only rows × cols are accessed.
 template <int kG>
 NIBBLE_INLINE void Block(Rows a, Columns b, int64_t depth, int64_t rows, int64_t cols, float* c,
                          int64_t c_stride, bool accumulate) {

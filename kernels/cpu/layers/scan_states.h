@@ -47,7 +47,7 @@ class ScanStates {
   double carried(int64_t chunk, int64_t head) const;
 
  private:
-  // Of one thread.
+  // Scratch of one thread.
   struct Room {
     Scratch<float> edges;  // [ScanEdges::kArrays, padded]
     Scratch<float> state;  // [state, part], or its gradient

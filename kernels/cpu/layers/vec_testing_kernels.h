@@ -10,7 +10,7 @@
 
 namespace nibble::cpu {
 
-// Arrays are of 16 elements unless said otherwise.
+// Arrays have 16 elements unless stated otherwise.
 struct VecTestingKernels {
   void (*exp)(const float* x, float* y);
   void (*sigmoid)(const float* x, float* y);

@@ -21,6 +21,7 @@ class Card : public CudaDevice {
   GemmEngine& gemm() override { return *gemm_; }
   LayerOps& ops() override { return ops_; }
   const MemoryMeter& meter() const override { return backend_->memory().meter(); }
+  std::array<uint64_t, 2> card() const override { return backend_->card(); }
   absl::Status Copy(void* to, const void* from, size_t bytes) override {
     return StatusOf(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, backend_->stream()),
                     "cudaMemcpyAsync within the device");
@@ -33,6 +34,12 @@ class Card : public CudaDevice {
 };
 
 }  // namespace
+
+absl::StatusOr<int> CudaDevice::Count() {
+  int count = 0;
+  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaGetDeviceCount(&count), "cudaGetDeviceCount"));
+  return count;
+}
 
 absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Create(const Options& options) {
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CudaBackend> backend,

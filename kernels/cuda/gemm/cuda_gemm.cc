@@ -20,7 +20,7 @@ int64_t StrideBytes(const MutableMatrix& c) { return c.stride * DTypeBytes(c.dty
 
 LtType TypeOfResult(DType dtype) { return dtype == DType::kF32 ? LtType::kF32 : LtType::kBf16; }
 
-// The problem without alpha's place.
+// The problem, without deciding where alpha is stored.
 LtProblem ProblemOf(const GemmRequest& request, const PreparedOperand& a,
                     const PreparedOperand& b) {
   LtProblem problem;
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<CudaGemm>> CudaGemm::Create(CudaBackend& backend,
       gemm->lt_, LtEngine::Create(
                      backend.memory(), backend.stream(), *library,
                      {absl::StrCat(backend.Name(), ", ", backend.processors(), " multiprocessors"),
-                      std::max(1, options.candidates)}));
+                      std::max(1, options.candidates), options.least_measured}));
   NIBBLE_ASSIGN_OR_RETURN(gemm->alphas_, backend.memory().Allocate(kAlphas * sizeof(float)));
   return gemm;
 }

@@ -1,6 +1,6 @@
-// GEMMs on a CUDA card, through cuBLASLt and, where it has no such matmul, a kernel of our own.
-// Which one: gemm_path.h. Enqueues on the backend's stream; tensors' scales and amax stay in device
-// memory.
+// GEMMs on a CUDA card, through cuBLASLt or, if it has no such matmul, through a kernel of our own;
+// recipe/gemm_path.h chooses. Enqueues on the backend's stream; tensors' scales and amax stay in
+// device memory.
 //
 // BF16 operands take any transposition; codes are K-major. An operand that lacks the wanted form is
 // converted in each GEMM: codes without an emulated operand become BF16, codes of square blocks
@@ -17,8 +17,8 @@
 //
 // Results have the same bits in every call and, as algorithms are chosen by default, in every
 // process with the same cuBLASLt on the same kind of card; choices that were measured must be
-// loaded for that (Choices, LoadChoices). Native products depart from the definition in gemm.h in
-// two ways: the library applies scales in its own order, and the tensor cores add products of FP8
+// loaded for that (Choices, LoadChoices). Native GEMMs depart from the definition in gemm.h in two
+// ways: the library applies scales in its own order, and the tensor cores add products of FP8
 // codes with about 14 bits before the sum is promoted to FP32. Options::native switches them off.
 //
 // Gemm only enqueues, on the backend's stream. Exceptions, at the first GEMM of a shape: a choice
@@ -42,9 +42,9 @@
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/gemm/gemm_kernels.h"
 #include "kernels/cuda/gemm/gemm_operands.h"
-#include "kernels/cuda/gemm/operand_path.h"
 #include "kernels/cuda/gemm/gemm_stream.h"
 #include "kernels/cuda/gemm/lt_engine.h"
+#include "kernels/cuda/gemm/operand_path.h"
 #include "kernels/gemm/gemm.h"
 
 namespace nibble {
@@ -57,10 +57,12 @@ class CudaGemm : public GemmEngine {
     bool native = true;
     // Multiplies FP4 codes on FP8 tensor cores where they have FP32 scales per line or per 128.
     bool fp4_in_fp8 = true;
-    // Algorithms that are measured for each new matmul, which gains about 5 %; the fastest differs
-    // from run to run, and so do the last bits of results unless choices are recorded. 1: the
-    // heuristics' first, unmeasured.
-    int candidates = 1;
+    // Algorithms that are measured for each new matmul, of which the fastest with the bits of the
+    // heuristics' first is used. 1: that one, unmeasured.
+    int candidates = 12;
+    // Elements of the smallest result that is measured. Two orders of additions differ in about one
+    // of 10,000 elements after rounding to BF16: so many show it.
+    int64_t least_measured = int64_t{1} << 18;
     // Memory for FP32 sums that are finished in a second pass: C is computed in bands of rows that
     // need about this much.
     int64_t sum_bytes = int64_t{256} << 20;

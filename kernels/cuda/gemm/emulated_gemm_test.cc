@@ -1,5 +1,6 @@
 // The CUDA GEMM engine on the host's emulation of a GPU, with a cuBLASLt in plain C++: operands,
 // scales, descriptors, our own kernels, and the table of algorithms.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -86,8 +87,10 @@ struct SmallGemm {
       : a(*cuda.memory().Allocate(64 * 64 * 2)),
         b(*cuda.memory().Allocate(64 * 64 * 2)),
         c(*cuda.memory().Allocate(64 * 64 * 4)) {
-    EXPECT_TRUE(cuda.memory().Fill(a.data(), 0, a.bytes()).ok());
-    EXPECT_TRUE(cuda.memory().Fill(b.data(), 0, b.bytes()).ok());
+    // Bytes 0x3c are a BF16 number near 0.01.
+    for (const Buffer* operand : {&a, &b}) {
+      EXPECT_TRUE(cuda.memory().Fill(operand->data(), 0x3c, operand->bytes()).ok());
+    }
   }
   GemmRequest Request(int64_t rows) const {
     return Fprop(ConstMatrix::OfBf16(a.data<uint16_t>(), rows, 64),
@@ -98,7 +101,7 @@ struct SmallGemm {
 };
 
 TEST_F(EmulatedGemm, EachMatmulAsksTheHeuristicsOnceAndNeverReducesInPlace) {
-  const auto gemm = Engine({.candidates = 12});
+  const auto gemm = Engine({.least_measured = 1});
   const SmallGemm small(*cuda_);
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(gemm->Gemm(small.Request(32)).ok());
   EXPECT_EQ(FakeLt().heuristics, 1);
@@ -109,12 +112,46 @@ TEST_F(EmulatedGemm, EachMatmulAsksTheHeuristicsOnceAndNeverReducesInPlace) {
   EXPECT_GT(FakeLt().launches[102], 0);
 }
 
-TEST_F(EmulatedGemm, ByDefaultTheFirstAlgorithmRunsAndNothingIsMeasured) {
+TEST_F(EmulatedGemm, ASmallResultIsNotMeasured) {
   const auto gemm = Engine({});
   const SmallGemm small(*cuda_);
   ASSERT_TRUE(gemm->Gemm(small.Request(32)).ok());
   EXPECT_EQ(FakeLt().launches, (std::map<uint64_t, int64_t>{{100, 1}}));
   EXPECT_FALSE(absl::StrContains(gemm->Choices(), " ms")) << gemm->Choices();
+}
+
+TEST_F(EmulatedGemm, TheFastestAlgorithmWithTheBitsOfTheFirstRuns) {
+  FakeLt().ms = {{100, 3.0}, {102, 1.0}, {103, 2.0}};
+  FakeLt().other_order = {102};
+  for (const bool accumulate : {false, true}) {
+    const auto gemm = Engine({.least_measured = 1});
+    const SmallGemm small(*cuda_);
+    ASSERT_TRUE(cuda_->memory().Fill(small.c.data(), 0x3c, small.c.bytes()).ok());
+    GemmRequest request = small.Request(32);
+    request.accumulate = accumulate;
+    const float before = small.c.data<float>()[0];
+    ASSERT_TRUE(gemm->Gemm(request).ok());
+    const float once = small.c.data<float>()[0];
+    FakeLt().launches.clear();
+    ASSERT_TRUE(gemm->Gemm(request).ok());
+    EXPECT_EQ(FakeLt().launches, (std::map<uint64_t, int64_t>{{103, 1}}));
+    EXPECT_THAT(gemm->Choices(),
+                testing::HasSubstr("2.0000 ms, number 2 of 2 with the same bits, the first 3.0000 "
+                                   "ms; 1 with other bits"));
+    // The measurement added nothing to C.
+    EXPECT_NEAR(small.c.data<float>()[0] - once, accumulate ? once - before : 0, 1e-6);
+  }
+}
+
+TEST_F(EmulatedGemm, AResultOfZerosSaysNothingAboutTheOrderOfAdditions) {
+  FakeLt().ms = {{100, 3.0}, {102, 1.0}, {103, 2.0}};
+  const auto gemm = Engine({.least_measured = 1});
+  const SmallGemm small(*cuda_);
+  ASSERT_TRUE(cuda_->memory().Fill(small.a.data(), 0, small.a.bytes()).ok());
+  ASSERT_TRUE(gemm->Gemm(small.Request(32)).ok());
+  FakeLt().launches.clear();
+  ASSERT_TRUE(gemm->Gemm(small.Request(32)).ok());
+  EXPECT_EQ(FakeLt().launches, (std::map<uint64_t, int64_t>{{100, 1}}));
 }
 
 TEST_F(EmulatedGemm, AGraphCapturesOnlyWhatWasPrepared) {
@@ -156,7 +193,7 @@ TEST_F(EmulatedGemm, StoredChoicesAreUsedWithoutMeasuring) {
   const SmallGemm small(*cuda_);
   std::string text;
   {
-    const auto gemm = Engine({.candidates = 12});
+    const auto gemm = Engine({.least_measured = 1});
     ASSERT_TRUE(gemm->Gemm(small.Request(32)).ok());
     ASSERT_TRUE(gemm->Gemm(small.Request(48)).ok());
     text = gemm->Choices();
@@ -166,13 +203,13 @@ TEST_F(EmulatedGemm, StoredChoicesAreUsedWithoutMeasuring) {
   ASSERT_TRUE(absl::StrContains(text, number)) << text;
   text = absl::StrReplaceAll(text, {{number, "algorithm=0000000000000067"}});
   FakeLt() = FakeLtState();
-  const auto gemm = Engine({.candidates = 12});
+  const auto gemm = Engine({.least_measured = 1});
   ASSERT_TRUE(gemm->LoadChoices(text).ok());
   ASSERT_TRUE(gemm->Gemm(small.Request(32)).ok());
   EXPECT_EQ(FakeLt().heuristics, 0);
   EXPECT_EQ(FakeLt().launches, (std::map<uint64_t, int64_t>{{103, 1}}));
   // Loaded again, with and without the parts for people.
-  const auto third = Engine({.candidates = 12});
+  const auto third = Engine({.least_measured = 1});
   ASSERT_TRUE(third->LoadChoices(gemm->Choices()).ok());
   ASSERT_TRUE(third->Gemm(small.Request(48)).ok());
   EXPECT_EQ(FakeLt().heuristics, 0);
@@ -236,7 +273,7 @@ TEST_F(EmulatedGemm, WantsWhatTheCardMultiplies) {
   EXPECT_TRUE(plan.a.packed);
   plan = wants(90, Format::kFp8Block, Format::kFp8Block, false);
   EXPECT_EQ(plan.path, "emulated BF16 in slices of 128 (slow)");
-  EXPECT_EQ(plan.reason, "native products are switched off");
+  EXPECT_EQ(plan.reason, "native GEMMs are switched off");
   EXPECT_EQ(plan.a.form, OperandForm::kEmulatedSource);
   EXPECT_TRUE(plan.a.packed);
   plan = Engine(Card(90))->Wants({});

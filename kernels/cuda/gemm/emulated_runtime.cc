@@ -32,14 +32,4 @@ NIBBLE_WEAK cudaError_t cudaMemset2DAsync(void* to, size_t pitch, int byte, size
   }
   return cudaSuccess;
 }
-NIBBLE_WEAK cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = nullptr;
-  return cudaSuccess;
-}
-NIBBLE_WEAK cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-NIBBLE_WEAK cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-NIBBLE_WEAK cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
-  *ms = 1.0f;
-  return cudaSuccess;
-}
 }

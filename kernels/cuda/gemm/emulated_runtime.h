@@ -1,4 +1,4 @@
-// What tests set of the emulated CUDA runtime.
+// State of the emulated CUDA runtime that tests set.
 //
 // Thread-safety: one host thread.
 #ifndef NIBBLE_KERNELS_CUDA_GEMM_EMULATED_RUNTIME_H_
@@ -8,6 +8,8 @@ namespace nibble::gpu::emulation {
 
 // Whether streams report that a graph is being captured; work runs nevertheless.
 extern bool capturing;
+// The time that events record, which passes only where a test lets it (gpu_emulation.h).
+extern double clock_ms;
 
 }  // namespace nibble::gpu::emulation
 

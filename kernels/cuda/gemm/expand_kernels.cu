@@ -26,7 +26,7 @@ __device__ __forceinline__ uint32_t CodeOf(const uint32_t (&words)[4], int i) {
   return (words[i / 4] >> (8 * (i % 4))) & 0xffu;
 }
 
-// The codes of a group, of which `count` exist; the others are 0.
+// The codes of a group; those from `count` on do not exist and are 0.
 template <class Element>
 __device__ __forceinline__ void LoadCodes(const uint8_t* codes, int64_t group, int count,
                                           uint32_t (&words)[4]) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/gemm/emulated_runtime.h"
 #include "kernels/cuda/gemm/scale_tiles.h"
 #include "kernels/formats/bfloat16.h"
 #include "kernels/gemm/gemm_testing.h"
@@ -274,7 +275,12 @@ cublasStatus_t FakeRun(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void* alp
                        const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t,
                        cudaStream_t) {
   FakeMatmul matmul = Describe(d, layout_a, layout_b, layout_c);
-  ++FakeLt().launches[algorithm->data[0]];
+  const uint64_t id = algorithm->data[0];
+  ++FakeLt().launches[id];
+  if (const auto ms = FakeLt().ms.find(id); ms != FakeLt().ms.end()) {
+    gpu::emulation::clock_ms += ms->second;
+  }
+  const double nudge = FakeLt().other_order.contains(id) ? 1 + 1e-6 : 1;
   if (!IsSupported(matmul) || workspace == nullptr || c != out) return CUBLAS_STATUS_INVALID_VALUE;
   matmul.a.data = a;
   matmul.b.data = b;
@@ -288,7 +294,7 @@ cublasStatus_t FakeRun(cublasLtHandle_t, cublasLtMatmulDesc_t d, const void* alp
       const double* line_b = &values_b[static_cast<size_t>(col * depth)];
       double sum = 0;
       for (int64_t k = 0; k < depth; ++k) sum += line_a[k] * line_b[k];
-      sum *= alpha_value;
+      sum *= alpha_value * nudge;
       const int64_t at = col * matmul.c.stride + row;
       if (beta_value != 0 && matmul.c.type == CUDA_R_16BF) {
         sum = DecodeBf16(EncodeBf16(static_cast<float>(sum)));

@@ -1,6 +1,6 @@
 // A cuBLASLt in plain C++ for tests without a GPU: it computes what the descriptors say, on host
-// memory, in float64, and refuses what the manual excludes on a compute capability. So that the
-// engine's descriptors, layouts and scales are tested, though not the library's acceptance of them.
+// memory, in float64, and refuses what the manual excludes on a compute capability. It tests the
+// engine's descriptors, layouts and scales, but not whether the library accepts them.
 //
 // Thread-safety: one thread at a time; one capability per process at a time.
 #ifndef NIBBLE_KERNELS_CUDA_GEMM_FAKE_CUBLAS_LT_H_
@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include "kernels/cuda/gemm/cublas_lt.h"
 
@@ -18,6 +19,8 @@ struct FakeLtState {
   size_t version = 130100;
   int64_t heuristics = 0;                // calls
   std::map<uint64_t, int64_t> launches;  // by algorithm: 100 and up, 101 must never run
+  std::map<uint64_t, double> ms;         // what a launch takes of the emulated time
+  std::set<uint64_t> other_order;        // algorithms whose results differ in their last bits
 };
 FakeLtState& FakeLt();
 

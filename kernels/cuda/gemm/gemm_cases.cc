@@ -223,7 +223,7 @@ absl::Status GemmChecker::RunCase(CudaGemm& gemm, const GemmCase& check, const R
     }
   }
 
-  // Sums of FP4 codes are exact in each slice, so that nothing is left to the order of additions.
+  // Sums of FP4 codes are exact in each slice, so the order of additions does not matter.
   if (path.find("in slices of 128") != std::string::npos && IsFp4(check.a) && IsFp4(check.b) &&
       check.a.spec->block.cols == 128 && check.b.spec->block.cols == 128) {
     HostResult expected = before;

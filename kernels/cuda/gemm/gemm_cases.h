@@ -1,6 +1,6 @@
-// GEMMs on the CUDA engine, compared with float64 sums computed from the same codes and scales, and
-// where the definition leaves no choice with the CPU engine's bits. Quantising is the CPU's, so
-// that the engine is tested alone.
+// GEMMs on the CUDA engine, compared with float64 sums computed from the same codes and scales and,
+// where the definition leaves no choice, with the CPU engine's bits. The CPU quantises, so that the
+// engine is tested alone.
 //
 // A result passes within a bound of its path:
 //   BF16, FP32 and slices  every addition, and every multiplication by a scale, rounds within 2^-23

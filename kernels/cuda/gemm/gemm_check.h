@@ -10,7 +10,8 @@ namespace nibble {
 
 // What the installed cuBLASLt accepts, every case of gemm_cases.h on engines with all options, bad
 // numbers, captured graphs, and results of default and of stored choices of algorithms.
-void CheckGemms(LayerCheck& check);
+// `few`: some cases of two engines, and bad numbers.
+void CheckGemms(LayerCheck& check, bool few = false);
 // The matmuls of the 1.2B and the 124M model in BF16, and of the 1.2B in every other format, and
 // what measuring algorithms gains in BF16.
 void TimeGemms(LayerCheck& check);

@@ -1,6 +1,7 @@
 // The small kernels around the matmuls, as the host launches them: converting operands, arranging
-// scales, finishing sums. All enqueue on `stream` and return at once with the status of the launch.
-// All pointers are to device memory. Every kernel but LaunchAlpha is bound by the bytes it moves.
+// scales, finishing sums, comparing results. All enqueue on `stream` and return at once with the
+// status of the launch. All pointers are to device memory. Every kernel but LaunchAlpha is bound by
+// the bytes it moves.
 //
 // Thread-safety: as CUDA streams.
 #ifndef NIBBLE_KERNELS_CUDA_GEMM_GEMM_KERNELS_H_
@@ -98,6 +99,23 @@ struct TileScalesArgs {
   uint8_t* to = nullptr;  // [ScaleTilesBytes(lines, blocks)]
 };
 cudaError_t LaunchTileScales(const TileScalesArgs& a, const TileScalesArgs& b, cudaStream_t stream);
+
+// A sum over the elements that depends on the bits and the place of each, and the number of
+// elements that are not zero.
+struct Fingerprint {
+  uint64_t sum = 0;
+  uint64_t nonzero = 0;
+  friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
+};
+struct FingerprintArgs {
+  const void* x = nullptr;  // [rows, cols] FP32 or BF16
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t stride = 0;
+  bool bf16 = false;
+  Fingerprint* out = nullptr;  // is added to
+};
+cudaError_t LaunchFingerprint(const FingerprintArgs& args, cudaStream_t stream);
 
 }  // namespace nibble::gpu
 

@@ -90,13 +90,14 @@ absl::StatusOr<LtChoice> LtEngine::Choose(LtMatmul& matmul, const LtPointers& po
     NIBBLE_RETURN_IF_ERROR(LtStatus(library_, status, what));
     if (result.workspaceSize > queue_.workspace_bytes || !HasFixedOrder(library_, stored->second)) {
       return absl::FailedPreconditionError(absl::StrCat(
-          what, " needs ", result.workspaceSize, " bytes of workspace, of which there are ",
-          queue_.workspace_bytes, ", or does not add in a fixed order; drop it to choose anew"));
+          what, " needs ", result.workspaceSize, " bytes of workspace (there are ",
+          queue_.workspace_bytes, "), or does not add in a fixed order; drop it to choose anew"));
     }
     return LtChoice{stored->second};
   }
+  const bool small = matmul.problem().m * matmul.problem().n < options_.least_measured;
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> candidates,
-                          LtCandidates(library_, matmul, queue_, options_.candidates));
+                          LtCandidates(library_, matmul, queue_, small ? 1 : options_.candidates));
   if (candidates.size() == 1) return LtChoice{candidates.front()};
   return MeasureLt(matmul, pointers, queue_, memory_, candidates);
 }
@@ -112,8 +113,10 @@ std::string LtEngine::Choices() const {
     absl::StrAppend(&text, problem.Text(), kAlgorithm, AlgorithmText(choice.algorithm), " # ",
                     Describe(library_, choice.algorithm));
     if (choice.measured > 0) {
-      absl::StrAppendFormat(&text, "; %.4f ms, number %d of %d, the first %.4f ms", choice.ms,
-                            choice.place + 1, choice.measured, choice.first_ms);
+      absl::StrAppendFormat(&text,
+                            "; %.4f ms, number %d of %d with the same bits, the first %.4f ms",
+                            choice.ms, choice.place + 1, choice.measured, choice.first_ms);
+      if (choice.others > 0) absl::StrAppendFormat(&text, "; %d with other bits", choice.others);
     }
     text += '\n';
   }

@@ -1,17 +1,18 @@
 // Runs matmuls on cuBLASLt with one algorithm per problem, chosen when the problem is first seen
 // and kept from then on: results of the same matmul have the same bits in every step.
 //
-// Which one: a stored choice, else the heuristics' first, which is the same in every process with
-// the same library on the same kind of card. Only on request is it the fastest of several, by times
-// that differ from run to run: then results have the same bits in another process only if it loads
-// these choices. A measurement waits for the queue; matmuls of known problems only enqueue.
-// Workspace: 64 MiB, allocated once.
+// Which one: a stored choice, else, for a result of at least `least_measured` elements, the fastest
+// of several that give the bits of the heuristics' first (lt_search.h), else that first one, which
+// is the same in every process with the same library on the same kind of card. Results therefore
+// have the same bits in every such process, whatever was measured. A measurement waits for the
+// queue; matmuls of known problems only enqueue. Workspace: 64 MiB, allocated once.
 //
 // Ownership: owns the library's handle, the workspace and the descriptors; borrows the memory and
 // the stream. Thread-safety: one thread at a time.
 #ifndef NIBBLE_KERNELS_CUDA_GEMM_LT_ENGINE_H_
 #define NIBBLE_KERNELS_CUDA_GEMM_LT_ENGINE_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,6 +35,8 @@ class LtEngine {
     std::string card;
     // Algorithms to measure per problem; 1: the heuristics' first, without measuring.
     int candidates = 1;
+    // A smaller result is not measured: too few elements would show another order of additions.
+    int64_t least_measured = 0;
   };
   static absl::StatusOr<std::unique_ptr<LtEngine>> Create(CudaMemory& memory, cudaStream_t stream,
                                                           const CublasLt& library,

@@ -49,8 +49,8 @@ struct LtProblem {
   int64_t c_stride = 0;
   bool accumulate = false;
   bool device_alpha = false;
-  // Of all matrices and their rows, in bytes: a power of two up to 16, which is what the fastest
-  // algorithms need. More would make the choice depend on where buffers happen to be.
+  // Alignment of all matrices and their rows, in bytes: a power of two up to 16, which is what the
+  // fastest algorithms need. More would make the choice depend on where buffers happen to be.
   int alignment = 16;
   friend auto operator<=>(const LtProblem&, const LtProblem&) = default;
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "kernels/cuda/gemm/gemm_kernels.h"
 
 namespace nibble {
 namespace {
@@ -138,36 +139,72 @@ absl::StatusOr<LtChoice> MeasureLt(LtMatmul& matmul, const LtPointers& pointers,
                                    const LtQueue& queue, CudaMemory& memory,
                                    const std::vector<cublasLtMatmulAlgo_t>& candidates) {
   const LtProblem& problem = matmul.problem();
-  LtPointers run = pointers;
-  Buffer scratch;
-  if (problem.accumulate) {
-    const int64_t elements = (problem.m - 1) * problem.c_stride + problem.n;
-    const auto bytes = static_cast<size_t>(elements * LtTypeBits(problem.c) / 8);
-    NIBBLE_ASSIGN_OR_RETURN(scratch, memory.Allocate(bytes));
-    NIBBLE_RETURN_IF_ERROR(memory.Fill(scratch.data(), 0, bytes));
-    run.c = scratch.data();
-  }
-
   const size_t count = candidates.size();
+  const LtChoice first = {.algorithm = candidates.front()};
+  LtPointers run = pointers;
+  Buffer copy;
+  const auto copy_bytes = static_cast<size_t>(((problem.m - 1) * problem.c_stride + problem.n) *
+                                              LtTypeBits(problem.c) / 8);
+  std::vector<gpu::Fingerprint> prints(count);
+  const size_t print_bytes = count * sizeof(gpu::Fingerprint);
+  absl::StatusOr<Buffer> device_prints = memory.Allocate(print_bytes);
+  if (device_prints.ok() && problem.accumulate) {
+    absl::StatusOr<Buffer> allocated = memory.Allocate(copy_bytes);
+    if (allocated.ok()) {
+      copy = *std::move(allocated);
+      run.c = copy.data();
+    } else {
+      device_prints = allocated.status();
+    }
+  }
+  if (absl::IsResourceExhausted(device_prints.status())) return first;
+  NIBBLE_RETURN_IF_ERROR(device_prints.status());
+  NIBBLE_RETURN_IF_ERROR(memory.Fill(device_prints->data(), 0, print_bytes));
+
   const Events events(2 * kRounds * count);
   std::vector<absl::Status> statuses(count);
+  // Every candidate adds to the same C.
+  const auto reset = [&]() -> absl::Status {
+    if (!problem.accumulate) return absl::OkStatus();
+    return StatusOf(
+        cudaMemcpyAsync(run.c, pointers.c, copy_bytes, cudaMemcpyDeviceToDevice, queue.stream),
+        "cudaMemcpyAsync");
+  };
   for (size_t round = 0; round < kRounds; ++round) {
     // In turns, so that a change of the card's clock meets all of them.
     for (size_t i = 0; i < count; ++i) {
       if (!statuses[i].ok()) continue;
+      if (round == 0) NIBBLE_RETURN_IF_ERROR(reset());
       const size_t event = 2 * (round * count + i);
       statuses[i] = StatusOf(cudaEventRecord(events[event], queue.stream), "cudaEventRecord");
       if (statuses[i].ok()) statuses[i] = matmul.Launch(run, candidates[i], queue);
       if (!statuses[i].ok()) continue;
       statuses[i] = StatusOf(cudaEventRecord(events[event + 1], queue.stream), "cudaEventRecord");
+      if (round > 0) continue;
+      NIBBLE_RETURN_IF_ERROR(
+          StatusOf(gpu::LaunchFingerprint({.x = run.c,
+                                           .rows = problem.m,
+                                           .cols = problem.n,
+                                           .stride = problem.c_stride,
+                                           .bf16 = problem.c == LtType::kBf16,
+                                           .out = device_prints->data<gpu::Fingerprint>() + i},
+                                          queue.stream),
+                   "comparing algorithms"));
     }
   }
   NIBBLE_RETURN_IF_ERROR(
       StatusOf(cudaStreamSynchronize(queue.stream), "measuring algorithms: cudaStreamSynchronize"));
+  NIBBLE_RETURN_IF_ERROR(memory.CopyOut(prints.data(), device_prints->data(), print_bytes));
+  NIBBLE_RETURN_IF_ERROR(statuses.front());
+  if (2 * prints.front().nonzero < static_cast<uint64_t>(problem.m * problem.n)) return first;
 
   LtChoice best;
   for (size_t i = 0; i < count; ++i) {
     if (!statuses[i].ok()) continue;
+    if (prints[i] != prints.front()) {
+      ++best.others;
+      continue;
+    }
     std::vector<float> times;
     for (size_t round = 1; round < kRounds; ++round) {
       const size_t event = 2 * (round * count + i);
@@ -185,7 +222,6 @@ absl::StatusOr<LtChoice> MeasureLt(LtMatmul& matmul, const LtPointers& pointers,
     }
     ++best.measured;
   }
-  if (best.measured == 0) return statuses.front();
   return best;
 }
 

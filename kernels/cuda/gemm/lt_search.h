@@ -1,6 +1,8 @@
 // Finds the algorithm of a matmul: the library's heuristics propose some, of which those whose sums
 // have a fixed order are candidates. The proposals depend on the problem, the library and the card
-// alone; measured times differ from run to run.
+// alone; measured times differ from run to run. The fastest is therefore taken among those that
+// give the bits of the heuristics' first: whichever it is, results are the same. Algorithms that
+// only tile the result differently add in the same order; those that split K do not.
 //
 // Ownership: borrows everything. Thread-safety: one thread at a time.
 #ifndef NIBBLE_KERNELS_CUDA_GEMM_LT_SEARCH_H_
@@ -22,8 +24,9 @@ struct LtChoice {
   // Median times in milliseconds, of this one and of the heuristics' first; 0: not measured.
   float ms = 0;
   float first_ms = 0;
-  int place = 0;  // in the order of the heuristics
-  int measured = 0;
+  int place = 0;     // in the order of the heuristics
+  int measured = 0;  // candidates with the first's bits
+  int others = 0;    // with other bits
 };
 
 // Up to `count` algorithms in the heuristics' order. Those that split K keep FP32 partial sums in
@@ -36,9 +39,11 @@ absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> LtCandidates(const CublasLt& l
 // Whether an algorithm is known to add in one order in every run, with FP32 partial sums.
 bool HasFixedOrder(const CublasLt& library, const cublasLtMatmulAlgo_t& algorithm);
 
-// Runs every candidate several times, in turns, and returns the fastest; a later one must be faster
-// by more than half a percent. Waits for the queue. C is overwritten, but not if the problem adds
-// to it: then the runs write to a matrix of the same shape that `memory` provides.
+// Runs every candidate several times, in turns, and returns the fastest of those whose result has
+// the bits of the first's; a later one must be faster by more than half a percent. Returns the
+// first, unmeasured, if the result tells too little about the order of its additions, because most
+// of it is zero, or if memory is short. Waits for the queue. C is overwritten, but not if the
+// problem adds to it: then the runs write to a copy that `memory` provides.
 absl::StatusOr<LtChoice> MeasureLt(LtMatmul& matmul, const LtPointers& pointers,
                                    const LtQueue& queue, CudaMemory& memory,
                                    const std::vector<cublasLtMatmulAlgo_t>& candidates);

@@ -14,7 +14,7 @@ namespace nibble::gpu {
 
 #if defined(NIBBLE_GPU_EMULATION)
 
-// What the lanes of a warp show each other.
+// Words that the lanes of a warp exchange.
 inline uint32_t shown[1024][6];
 inline void MeetWarp() { emulation::WarpCombine(0, emulation::Combine::kOr); }
 inline unsigned FirstLane() { return threadIdx.x / 32 * 32; }

@@ -24,7 +24,7 @@ inline OperandPlan PlanOf(GemmPath path, const PathOperand& operand) {
   if (!operand.spec.has_value()) return {OperandForm::kHighPrecision, false};
   if (path == GemmPath::kMx || path == GemmPath::kNvfp4) return {OperandForm::kPackedTiles, true};
   if (IsNative(path)) return {OperandForm::kPacked, true};
-  // BF16 products take any transposition, so that the source's layout costs nothing and saves a
+  // BF16 GEMMs take any transposition, so that the source's layout costs nothing and saves a
   // transposed write. FP32 scales of lines and slices are read from the packed form.
   return {OperandForm::kEmulatedSource, HasSlices(operand) || HasLines(operand)};
 }

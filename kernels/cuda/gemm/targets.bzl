@@ -6,6 +6,7 @@ load("//third_party/cuda:cuda.bzl", "cuda_library")
 
 _KERNELS = [
     "expand_kernels",
+    "fingerprint_kernels",
     "finish_kernels",
     "scale_kernels",
     "sliced_kernel",
@@ -105,6 +106,7 @@ def _emulation():
             ":emulated_kernels",
             "//kernels/gemm:testing",
             "@cuda//:runtime_headers",
+            "@system//:gmock",
             "@system//:gtest_main",
         ],
     )

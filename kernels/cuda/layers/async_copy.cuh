@@ -36,8 +36,8 @@ __device__ __forceinline__ void ArriveAndExpect(uint32_t barrier, uint32_t bytes
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-// The branches are uniform: a barrier answers a warp as a whole, and without the word the compiler
-// serialises the warpgroup products that follow.
+// The branches are marked uniform, since a barrier gives all threads of a warp the same answer:
+// without `.uni` the compiler serialises the warpgroup matmuls that follow.
 __device__ __forceinline__ void WaitForPhase(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n\t.reg .pred done;\n\t"
@@ -50,7 +50,7 @@ __device__ __forceinline__ void WaitForPhase(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
-// A box of a tensor to shared memory; its bytes count on the barrier. Elements outside of the
+// Copies a box of a tensor to shared memory; its bytes count on the barrier. Elements outside the
 // tensor are zeros.
 __device__ __forceinline__ void CopyBox(uint32_t to, const CUtensorMap* map, int column, int row,
                                         int sequence, uint32_t barrier) {
@@ -60,7 +60,7 @@ __device__ __forceinline__ void CopyBox(uint32_t to, const CUtensorMap* map, int
       "l"(map), "r"(column), "r"(row), "r"(sequence), "r"(barrier)
       : "memory");
 }
-// Contiguous bytes, a multiple of 16, 16-byte aligned, likewise.
+// Copies contiguous bytes, a multiple of 16, 16-byte aligned; they count on the barrier too.
 __device__ __forceinline__ void CopyBytes(uint32_t to, const void* from, uint32_t bytes,
                                           uint32_t barrier) {
   asm volatile(
@@ -91,8 +91,9 @@ __device__ __forceinline__ void WaitForBulkReads() {
 __device__ __forceinline__ void WaitForBulk() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
-// Orders this thread's ordinary accesses to shared memory, or to global memory, and those of copies
-// and warpgroup products. Of both at once, the fence would wait for all of the card's memory.
+// Orders this thread's ordinary accesses to shared memory, or to global memory, relative to those
+// of bulk copies and warpgroup matmuls. Two fences, because one for both would wait for global
+// memory.
 __device__ __forceinline__ void FenceAsyncShared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

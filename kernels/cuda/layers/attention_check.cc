@@ -223,6 +223,12 @@ void CheckCase(LayerCheck& check, CudaAttentionOps& ops, const AttentionCase& pr
   }
   ops.SetForwardWarpgroups(0);
   if (ops.path_limit() == CudaAttentionOps::Path::kSimple) trial.CompareF32(problem.Name(), ops);
+  if (problem.tokens() > 150) return;
+  CudaAttentionOps fresh(check.cuda());
+  fresh.SetPathLimit(ops.path_limit());
+  const AttentionBackward backward = trial.DeviceBackward();
+  check.ExpectKeeps(problem.Name(), fresh.ScratchBytes(backward),
+                    [&] { check.ExpectOk(problem.Name(), fresh.Backward(backward)); });
 }
 
 // Incomplete tiles (64, 128, 192) at every place, groups, gaps, documents of all lengths.

@@ -1,4 +1,4 @@
-// What Hopper's attention kernels share: products of whole tiles, and how a grid of persistent
+// Common parts of Hopper's attention kernels: matmuls of whole tiles, and how a grid of persistent
 // blocks takes work.
 //
 // Thread-safety: device code.

@@ -1,5 +1,5 @@
 // Attention's backward pass on Hopper: one pass over all pairs of query tiles and key blocks, five
-// matrix products each, the same bits every time.
+// matmuls each, the same bits every time.
 //
 // A persistent block per multiprocessor takes blocks of 128 keys of one key head, and walks over
 // the query tiles that attend to them, for each query head of the group: last tile first. Two
@@ -10,11 +10,11 @@
 // dq is summed over key blocks in FP32 in global memory, in turns: the contributions to a query
 // tile are added in ascending order of their key blocks. A writer thread waits for its block's
 // turn, adds the tile with one bulk reduction, waits until it is done and passes the turn. That
-// takes longer than the products of a tile: three writers take tiles in turn, from two buffers that
+// takes longer than the matmuls of a tile: three writers take tiles in turn, from two buffers that
 // are free again once they were read, so that the latency of one is behind the others'. The first
 // contribution is stored, so that nothing is cleared. The last one comes from the block on the
 // diagonal, which writes dq as BF16, so that there is no pass over the sums afterwards: a writer
-// fetches the sums of the others into the buffer while products run, and the consumers add their
+// fetches the sums of the others into the buffer while matmuls run, and the consumers add their
 // own in registers.
 //
 // Work is taken in ascending order of key blocks (longest first) within sections of heads whose
@@ -277,7 +277,7 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
         RoundToFragments(ds, gradients);
 
         // dsᵀ as [keys, queries]: four 8×8 matrices are 16 keys × 16 queries. The tile's other
-        // buffer may still be read by the other warpgroup's last product.
+        // buffer may still be read by the other warpgroup's last matmul.
         const int row = first_row + lane % 16;
         const uint32_t line = memory.Scores(step) + static_cast<uint32_t>(row * kPanelRowBytes);
 #pragma unroll
@@ -311,7 +311,8 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
         Settle(dv);
         Settle(weights);
         release(memory.DoutEmpty(step));
-        // After the last tile nobody reads them; a branch would make products wait for each other.
+        // After the last tile these scores are not read; a branch would make matmuls wait for each
+        // other.
         issue_scores(last_step ? step : step + 1);
         CommitProducts();
         IssueSum<typename Tiles::Queries>(dk, gradients, memory.Query(step));
@@ -330,6 +331,7 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
 #pragma unroll
               for (int e = 0; e < 4; ++e) dq[4 * i + e] += sum[e];
             }
+            FenceAsyncShared();  // the buffer's next contents may be fetched, too
             SyncWarp();
             release(memory.DqDone(passed));
             ++fetched;

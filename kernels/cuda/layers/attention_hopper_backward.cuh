@@ -1,6 +1,6 @@
-// What the roles of a block of attention's backward pass on Hopper (attention_hopper_backward.cu)
-// share: the layout of its shared memory with the barriers that hand its parts over, and the jobs,
-// blocks of keys, that it works on.
+// Common to the roles of a block of attention's backward pass on Hopper
+// (attention_hopper_backward.cu): the layout of its shared memory, with the barriers that hand its
+// parts over, and its jobs, which are blocks of keys.
 //
 // Ownership: a block's shared memory. Thread-safety: as device code; a part is written by one role
 // and read by another, in the order that its two barriers give.
@@ -64,7 +64,7 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t Scores(uint32_t step) const {
     return base + Tiles::kScores + step % 2 * Tiles::Scores::kBytes;
   }
-  // Of the `passed`-th tile of dq that passes through a buffer.
+  // The buffer of the `passed`-th tile of dq.
   __device__ __forceinline__ uint32_t Dq(uint32_t passed) const {
     return base + Tiles::kDq + passed % kDqBuffers * Tiles::kDqBytes;
   }
@@ -111,7 +111,7 @@ struct BackwardMemory {
   static __device__ __forceinline__ uint32_t DqDonePhase(uint32_t passed) {
     return passed / kWriters & 1u;
   }
-  // Of the `fetched`-th tile of sums that a writer fetches for the consumers.
+  // Barrier of the `fetched`-th tile of sums that a writer fetches for the consumers.
   __device__ __forceinline__ uint32_t SumsFull(uint32_t fetched) const {
     return Barrier(21 + fetched % 2);
   }

@@ -4,13 +4,13 @@
 // out of qkv, and two or three consumer warpgroups own 64 query rows of one head each. A consumer
 // multiplies q·k of the next 128 keys while it multiplies probabilities and values of these and, in
 // between, computes the softmax of the next ones; named barriers pass the tensor cores from one
-// warpgroup to the next, so that the softmax of one runs during the products of another. Keys are
+// warpgroup to the next, so that the softmax of one runs during the matmuls of another. Keys are
 // walked from the diagonal back to the first document of the tile's queries. The producer takes
 // tiles from a counter, longest first, and copies the next tile's operands during the end of this
 // one.
 //
 // Limits: 4 · length² / 2 · head_dim FLOPs per head on the tensor cores, and length² / 2
-// exponentials at 16 per clock and multiprocessor, which take as long as the products with
+// exponentials at 16 per clock and multiprocessor, which take as long as the matmuls with
 // head_dim 64.
 #include <algorithm>
 
@@ -29,8 +29,8 @@ struct ForwardTiles {
   static constexpr int kQueries = 64 * kConsumers;
   static constexpr int kStages = kDim == 128 ? 2 : 4;
   static constexpr int kThreads = kWarpgroup * (kConsumers + 1);
-  // Registers pass from one warpgroup to the others; more than the block was launched with would
-  // be waited for without end.
+  // Registers pass from one warpgroup to the others. A warpgroup that requests more than the block
+  // was launched with waits forever.
   static constexpr int kLaunchRegisters = 65536 / kThreads / 8 * 8;
   static constexpr int kProducerRegisters = kConsumers == 2 ? 40 : 32;
   static constexpr int kConsumerRegisters = kConsumers == 2 ? 232 : 160;
@@ -164,7 +164,7 @@ __device__ __forceinline__ void Produce(const CUtensorMap* map, const ForwardArg
   FinishWork(args.schedule);
 }
 
-// The order in which consumers issue products. Barrier 1 + i: consumer i may issue.
+// The order in which consumers issue matmuls. Barrier 1 + i: consumer i may issue.
 template <int kConsumers>
 struct Token {
   int consumer;

@@ -1,6 +1,6 @@
 // Tiles in shared memory for the attention kernels that use the warp's matrix instructions (every
-// target has them): rows of kDim BF16, 16 bytes apart from each other beyond that, so that the
-// eight rows of a matrix lie in different banks.
+// target has them): rows of kDim BF16 with 16 bytes of padding, so that the eight rows of a matrix
+// lie in different banks.
 //
 // Thread-safety: device code.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_ATTENTION_MMA_CUH_

@@ -1,7 +1,7 @@
 // Attention's backward pass with the warp's matrix instructions, on every target, in two passes
 // that each own what they write, so that every sum has one order: a block of 64 keys sums dk and dv
 // over the query heads of its group and their queries; a block of 64 queries sums dq over its keys.
-// That multiplies q·k and dout·v twice: 7 matrix products instead of 5.
+// That multiplies q·k and dout·v twice: 7 matmuls instead of 5.
 #include "kernels/cuda/layers/attention_kernels.h"
 #include "kernels/cuda/layers/attention_mma.cuh"
 

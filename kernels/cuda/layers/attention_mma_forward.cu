@@ -15,11 +15,11 @@ constexpr int kRows = 128;
 constexpr int kKeys = 64;
 constexpr int kThreads = 256;
 
-// What one block works on. Row i is token i / pack of the segment and query head i % pack of those
+// The work of one block. Row i is token i / pack of the segment and query head i % pack of those
 // that share the pointers.
 struct Segment {
   const uint16_t* q;  // row i: q + i / pack · qkv_stride + i % pack · head_dim
-  uint16_t* out;      // likewise, with out_stride
+  uint16_t* out;      // as q, with out_stride
   const uint16_t* k;  // [keys, kv_stride]
   const uint16_t* v;
   int64_t kv_stride;

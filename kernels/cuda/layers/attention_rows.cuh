@@ -1,6 +1,6 @@
-// What the attention kernels do with accumulator fragments: masks, the online softmax, rounding and
-// stores of rows. Fragments are those of warp_mma.cuh; a warpgroup's accumulator (wgmma) has the
-// same layout, 16 rows per warp.
+// Operations of the attention kernels on accumulator fragments: masks, the online softmax, rounding
+// and stores of rows. Fragments are those of warp_mma.cuh; a warpgroup's accumulator (wgmma) has
+// the same layout, 16 rows per warp.
 //
 // Thread-safety: device code; all lanes of a warp call together.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_ATTENTION_ROWS_CUH_

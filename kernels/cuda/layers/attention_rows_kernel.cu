@@ -1,5 +1,5 @@
-// What attention's backward pass needs of each row before it starts: Σ out · dout, lse in units of
-// log2, and the last query that attends to a key. One read of out and dout; at the copy rate.
+// Prepares each row for attention's backward pass: Σ out · dout, lse in units of log2, and the last
+// query that attends to a key. One read of out and dout; at the copy rate.
 //
 // A block takes 128 rows of one head: 8 lanes per row, each 16 bytes at a time, several rows in
 // flight. Blocks of neighbouring heads are neighbours, so that whole lines are read.

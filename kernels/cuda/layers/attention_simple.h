@@ -1,6 +1,6 @@
 // Launches of the simple attention kernels: FP32 or BF16, any head_dim up to kSimpleHeadDim, rows
 // at any alignment, whole sequences or continued ones over caches. They exist so that every request
-// runs; no tensor cores, and no speed is claimed.
+// runs; slow, without tensor cores.
 //
 // Ownership: borrows. Thread-safety: as CUDA streams.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_ATTENTION_SIMPLE_H_

@@ -267,6 +267,24 @@ absl::Status CudaAttentionOps::SimpleBackward(const AttentionBackward& request) 
                   "launch of the simple attention kernels");
 }
 
+CudaAttentionOps::Path CudaAttentionOps::PathOf(const AttentionBackward& request) const {
+  return PathFor(request.shape.head_dim,
+                 AreAligned(request.qkv, request.out, request.dout, request.dqkv));
+}
+
+size_t CudaAttentionOps::ScratchBytes(const AttentionBackward& request) const {
+  const Path path = PathOf(request);
+  const gpu::BackwardScratch scratch = gpu::ScratchOf(DimsOf(request.shape, request.layout));
+  int64_t elements = 0;
+  if (path == Path::kSimple) {
+    elements = request.layout.tokens() * request.shape.heads;
+  } else {
+    elements = 2 * scratch.rows + scratch.last_query;
+    if (path == Path::kHopper) elements += scratch.dq_sums + scratch.turns;
+  }
+  return static_cast<size_t>(elements) * sizeof(float);
+}
+
 absl::Status CudaAttentionOps::Backward(const AttentionBackward& request) {
   const std::string name = "attention backward";
   NIBBLE_RETURN_IF_ERROR(Validate(request));
@@ -274,8 +292,7 @@ absl::Status CudaAttentionOps::Backward(const AttentionBackward& request) {
   if (request.layout.tokens() == 0) return absl::OkStatus();
   NIBBLE_RETURN_IF_ERROR(StatusOf(cudaSetDevice(device_), "cudaSetDevice"));
 
-  const Path path = PathFor(request.shape.head_dim,
-                            AreAligned(request.qkv, request.out, request.dout, request.dqkv));
+  const Path path = PathOf(request);
   if (path == Path::kSimple) return SimpleBackward(request);
   const bool hopper = path == Path::kHopper;
   gpu::BackwardArgs args = {.dims = DimsOf(request.shape, request.layout),

@@ -1,9 +1,8 @@
 // Attention and rotary positions on a CUDA device.
 //
 // Kernels, by device and shape; LastPath() names the one that ran:
-//   hopper   compute capability 9, head_dim 64 or 128: warpgroup products, bulk copies; the
-//   backward
-//            pass adds dq in turns of key blocks
+//   hopper   compute capability 9, head_dim 64 or 128: warpgroup matmuls, bulk copies; the
+//            backward pass adds dq in turns of key blocks
 //   mma      any device, head_dim 16, 32, 64, 80, 96 or 128, and continued sequences over caches
 //   simple   everything else up to head_dim 1024: slow, without tensor cores
 // hopper and mma take BF16 matrices with rows that begin at multiples of 16 bytes; simple also
@@ -39,6 +38,7 @@ class CudaAttentionOps : public AttentionOps {
   absl::Status Run(const Rope& request) override;
   absl::Status Forward(const AttentionForward& request) override;
   absl::Status Backward(const AttentionBackward& request) override;
+  size_t ScratchBytes(const AttentionBackward& request) const override;
 
   // For checks and measurements. The kernels of the last Forward or Backward.
   const std::string& LastPath() const { return last_path_; }
@@ -63,6 +63,7 @@ class CudaAttentionOps : public AttentionOps {
   absl::StatusOr<int*> Schedule();
   // `aligned`: the tensor-core kernels take the request's matrices.
   Path PathFor(int head_dim, bool aligned) const;
+  Path PathOf(const AttentionBackward& request) const;
 
   CudaBackend& backend_;
   int device_ = 0;

@@ -38,6 +38,11 @@ absl::Status CudaElementwiseOps::Backward(const BiasBackward& request) {
                   "launch of the column sum kernel");
 }
 
+size_t CudaElementwiseOps::ScratchBytes(const BiasBackward& request) const {
+  const ConstMatrix& dy = request.dy;
+  return static_cast<size_t>(gpu::RowBlocksOf(dy.rows, dy.cols) * dy.cols) * sizeof(float);
+}
+
 absl::Status CudaElementwiseOps::Run(const Cast& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   return StatusOf(gpu::LaunchCast(request, backend_.stream()), "launch of the cast kernel");

@@ -5,6 +5,7 @@
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_CUDA_ELEMENTWISE_OPS_H_
 #define NIBBLE_KERNELS_CUDA_LAYERS_CUDA_ELEMENTWISE_OPS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -25,6 +26,7 @@ class CudaElementwiseOps : public ElementwiseOps {
   absl::Status Run(const Accumulate& request) override;
   absl::Status Run(const FillInitial& request) override;
   absl::Status Zero(void* data, int64_t bytes) override;
+  size_t ScratchBytes(const BiasBackward& request) const override;
 
  private:
   CudaBackend& backend_;

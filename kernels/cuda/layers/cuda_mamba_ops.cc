@@ -189,13 +189,18 @@ absl::Status CudaMambaOps::Backward(const ConvBackward& request) {
   NIBBLE_RETURN_IF_ERROR(CheckSize(
       "convolution backward",
       static_cast<double>(request.in.rows) * (static_cast<double>(args.channels) / 32 + 1)));
-  const int64_t sums =
-      gpu::ConvRowBlocks(args.sequences, args.length) * (args.width + 1) * args.channels;
-  NIBBLE_RETURN_IF_ERROR(Grow(static_cast<size_t>(sums) * sizeof(float)));
+  NIBBLE_RETURN_IF_ERROR(Grow(ScratchBytes(request)));
   args.partial = scratch_.data<float>();
   last_path_ = "convolution backward";
   return StatusOf(gpu::LaunchConvBackward(args, backend_.stream()),
                   "launch of the convolution's backward kernels");
+}
+
+size_t CudaMambaOps::ScratchBytes(const ConvBackward& request) const {
+  const SequenceLayout& layout = request.layout;
+  const int64_t sums =
+      gpu::ConvRowBlocks(layout.sequences, layout.length) * (request.width + 1) * request.in.cols;
+  return static_cast<size_t>(sums) * sizeof(float);
 }
 
 CudaMambaOps::Scan CudaMambaOps::Plan(const ScanShape& shape, const ScanParams& params,
@@ -228,6 +233,22 @@ CudaMambaOps::Scan CudaMambaOps::Plan(const ScanShape& shape, const ScanParams& 
       args.chunks_per_sequence * StateBytes(args, scan.tiles) * (backward ? 2 : 1);
   scan.batch = std::clamp<int64_t>(batch_bytes_ / sequence_bytes, 1, layout.sequences);
   return scan;
+}
+
+CudaMambaOps::Scan CudaMambaOps::Plan(const ScanBackward& request) const {
+  return Plan(request.shape, request.params, request.layout,
+              IsAligned(request.xbc) && IsAligned(request.dy) && IsAligned(request.dxbc), true);
+}
+
+size_t CudaMambaOps::ScratchBytes(const Scan& scan) {
+  gpu::ScanArgs args = scan.args;
+  const int64_t all_chunks = args.chunk_count();
+  args.sequences = scan.batch;
+  return Divide(nullptr, scan.tiles, scan.backward, scan.hopper, all_chunks, args);
+}
+
+size_t CudaMambaOps::ScratchBytes(const ScanBackward& request) const {
+  return ScratchBytes(Plan(request));
 }
 
 absl::Status CudaMambaOps::RunBatch(const Scan& scan, const gpu::ScanArgs& args) {
@@ -273,9 +294,8 @@ absl::Status CudaMambaOps::Run(Scan& scan, float* ddt_bias, float* da_log, float
   NIBBLE_RETURN_IF_ERROR(CheckSize(scan.backward ? "scan backward" : "scan",
                                    static_cast<double>(all_chunks) * args.lanes * 8 +
                                        static_cast<double>(sequences) * args.heads * state_parts));
+  NIBBLE_RETURN_IF_ERROR(Grow(ScratchBytes(scan)));
   args.sequences = scan.batch;
-  NIBBLE_RETURN_IF_ERROR(
-      Grow(Divide(nullptr, scan.tiles, scan.backward, scan.hopper, all_chunks, args)));
   Divide(scratch_.data(), scan.tiles, scan.backward, scan.hopper, all_chunks, args);
   gpu::ScanTotals* const totals = args.totals;
   last_path_ = absl::StrCat(scan.hopper  ? "hopper"
@@ -343,9 +363,7 @@ absl::Status CudaMambaOps::Forward(const ScanForward& request) {
 absl::Status CudaMambaOps::Backward(const ScanBackward& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   if (request.xbc.rows == 0) return absl::OkStatus();
-  Scan scan =
-      Plan(request.shape, request.params, request.layout,
-           IsAligned(request.xbc) && IsAligned(request.dy) && IsAligned(request.dxbc), true);
+  Scan scan = Plan(request);
   gpu::ScanArgs& args = scan.args;
   args.f32 = request.xbc.dtype == DType::kF32;
   args.xbc = request.xbc.data;

@@ -43,6 +43,8 @@ class CudaMambaOps : public MambaOps {
   absl::Status Backward(const ConvBackward& request) override;
   absl::Status Forward(const ScanForward& request) override;
   absl::Status Backward(const ScanBackward& request) override;
+  size_t ScratchBytes(const ConvBackward& request) const override;
+  size_t ScratchBytes(const ScanBackward& request) const override;
 
   // For checks and measurements.
   const std::string& LastPath() const { return last_path_; }
@@ -65,6 +67,8 @@ class CudaMambaOps : public MambaOps {
   // `aligned`: the tile kernels take the request's matrices.
   Scan Plan(const ScanShape& shape, const ScanParams& params, const SequenceLayout& layout,
             bool aligned, bool backward) const;
+  Scan Plan(const ScanBackward& request) const;
+  static size_t ScratchBytes(const Scan& scan);
   absl::Status Run(Scan& scan, float* ddt_bias, float* da_log, float* dd);
   absl::Status RunBatch(const Scan& scan, const gpu::ScanArgs& args);
   absl::Status Grow(size_t bytes);

@@ -17,7 +17,18 @@ absl::Status CheckWidth(int64_t width) {
                                                gpu::kWidestNorm, " at most"));
 }
 
+// A partial sum of a gradient: [blocks of rows, d].
+int64_t PartialSums(const ConstMatrix& x) { return gpu::RowBlocksOf(x.rows, x.cols) * x.cols; }
+
 }  // namespace
+
+size_t CudaNormOps::ScratchBytes(const NormBackward& request) const {
+  return 2 * static_cast<size_t>(PartialSums(request.x)) * sizeof(float);
+}
+
+size_t CudaNormOps::ScratchBytes(const GatedNormBackward& request) const {
+  return static_cast<size_t>(PartialSums(request.y)) * sizeof(float);
+}
 
 absl::Status CudaNormOps::Forward(const AddNormForward& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
@@ -34,7 +45,7 @@ absl::Status CudaNormOps::Backward(const NormBackward& request) {
   NIBBLE_RETURN_IF_ERROR(CheckWidth(d));
   const int64_t blocks = gpu::RowBlocksOf(request.x.rows, d);
   NIBBLE_ASSIGN_OR_RETURN(float* const dweights,
-                          Scratch<float>(backend_, partial_, 2 * blocks * d));
+                          Scratch<float>(backend_, partial_, 2 * PartialSums(request.x)));
   float* const dbiases = dweights + blocks * d;
   NIBBLE_RETURN_IF_ERROR(
       StatusOf(gpu::LaunchNormBackward(request, dweights, dbiases, backend_.stream()),
@@ -62,7 +73,8 @@ absl::Status CudaNormOps::Backward(const GatedNormBackward& request) {
   const int64_t d = request.y.cols;
   NIBBLE_RETURN_IF_ERROR(CheckWidth(d / request.groups));
   const int64_t blocks = gpu::RowBlocksOf(request.y.rows, d);
-  NIBBLE_ASSIGN_OR_RETURN(float* const dweights, Scratch<float>(backend_, partial_, blocks * d));
+  NIBBLE_ASSIGN_OR_RETURN(float* const dweights,
+                          Scratch<float>(backend_, partial_, PartialSums(request.y)));
   NIBBLE_RETURN_IF_ERROR(
       StatusOf(gpu::LaunchGatedNormBackward(request, dweights, backend_.stream()),
                "launch of the gated norm's backward kernel"));

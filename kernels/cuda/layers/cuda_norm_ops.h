@@ -19,6 +19,8 @@ class CudaNormOps : public NormOps {
   absl::Status Backward(const NormBackward& request) override;
   absl::Status Forward(const GatedNormForward& request) override;
   absl::Status Backward(const GatedNormBackward& request) override;
+  size_t ScratchBytes(const NormBackward& request) const override;
+  size_t ScratchBytes(const GatedNormBackward& request) const override;
 
  private:
   CudaBackend& backend_;

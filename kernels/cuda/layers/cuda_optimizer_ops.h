@@ -1,5 +1,5 @@
 // The optimizer's operations on a CUDA card. The sum of squares has the bits of the CPU; AdamW
-// differs where the CPU contracts a product and a sum.
+// differs where the CPU fuses a multiplication and an addition.
 //
 // Ownership: borrows the backend; owns scratch, which grows to the largest request (growing waits
 // for the device). Execution model, thread-safety: as Backend.

@@ -54,6 +54,16 @@ absl::Status CudaTokenOps::Backward(const EmbeddingBackward& request) {
   return AddByKey(request.dout, positions, request.max_positions, request.dpositions);
 }
 
+size_t CudaTokenOps::ScratchBytes(const EmbeddingBackward& request) const {
+  const ConstMatrix& dout = request.dout;
+  size_t bytes = static_cast<size_t>(gpu::SortedKeys(dout.rows)) * sizeof(uint64_t) +
+                 static_cast<size_t>(gpu::PartialRows(dout.rows) * dout.cols) * sizeof(float);
+  if (request.dpositions != nullptr) {
+    bytes += static_cast<size_t>(request.layout.tokens()) * sizeof(int32_t);
+  }
+  return bytes;
+}
+
 absl::Status CudaTokenOps::Run(const CrossEntropy& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   return StatusOf(gpu::LaunchCrossEntropy(request, backend_.fault(), backend_.stream()),

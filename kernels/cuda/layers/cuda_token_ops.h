@@ -9,6 +9,7 @@
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_CUDA_TOKEN_OPS_H_
 #define NIBBLE_KERNELS_CUDA_LAYERS_CUDA_TOKEN_OPS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -25,6 +26,7 @@ class CudaTokenOps : public TokenOps {
   absl::Status Forward(const EmbeddingForward& request) override;
   absl::Status Backward(const EmbeddingBackward& request) override;
   absl::Status Run(const CrossEntropy& request) override;
+  size_t ScratchBytes(const EmbeddingBackward& request) const override;
 
  private:
   // [tokens]

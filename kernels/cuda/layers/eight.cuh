@@ -130,7 +130,7 @@ __device__ __forceinline__ T* RowOf(const MutableMatrix& matrix, int64_t row) {
 }
 
 // Whether every row of a matrix begins at a multiple of 16 bytes, and is made of whole eights.
-// Null: nothing there to be aligned.
+// True for a null matrix, which has nothing to align.
 template <class Matrix>
 bool InEights(const Matrix& matrix) {
   return matrix.data == nullptr ||

@@ -50,7 +50,7 @@ void CheckAdamW(LayerCheck& check, int64_t n) {
     request.grad = grad.device();
     request.outcome = outcome.device();
     check.ExpectOk("adamw", ops.Run(request));
-    // The CPU contracts products and sums where it can.
+    // The CPU fuses multiplications and additions where it can.
     const double distance = std::max({param.Distance(), m.Distance(), v.Distance()});
     check.Expect(distance < 1e-6, absl::StrCat("adamw of ", n, " elements, update ", update, ": ",
                                                distance, " from the CPU's"));
@@ -135,9 +135,19 @@ void CheckEmbedding(LayerCheck& check, int64_t sequences, int64_t length, int64_
   CheckVector<float> table(cuda, Values(check, vocab * d)), at(cuda, Values(check, length * d));
   CheckVector<float> out(cuda, rows * d), dout(cuda, Values(check, rows * d));
   CheckVector<float> dtable(cuda, vocab * d, 1.0f), dpositions(cuda, length * d, 1.0f);
+  const SequenceLayout layout = {.sequences = sequences, .length = length};
+  const auto backward = [&](bool device) {
+    const auto vector = [&](CheckVector<float>& v) { return device ? v.device() : v.host(); };
+    return EmbeddingBackward{.layout = layout,
+                             .tokens = device ? tokens.device() : tokens.host(),
+                             .vocab = vocab,
+                             .dout = ConstMatrix::Of(vector(dout), rows, d),
+                             .dtable = vector(dtable),
+                             .max_positions = length,
+                             .dpositions = positions ? vector(dpositions) : nullptr};
+  };
   const auto run = [&](TokenOps& token, bool device) {
     const auto vector = [&](CheckVector<float>& v) { return device ? v.device() : v.host(); };
-    const SequenceLayout layout = {.sequences = sequences, .length = length};
     const int32_t* const ids = device ? tokens.device() : tokens.host();
     check.ExpectOk(
         name, token.Forward(EmbeddingForward{
@@ -146,17 +156,10 @@ void CheckEmbedding(LayerCheck& check, int64_t sequences, int64_t length, int64_
                   .table = ConstMatrix::Of(vector(table), vocab, d),
                   .positions = positions ? ConstMatrix::Of(vector(at), length, d) : ConstMatrix(),
                   .out = MutableMatrix::Of(vector(out), rows, d)}));
-    check.ExpectOk(name, token.Backward(EmbeddingBackward{
-                             .layout = layout,
-                             .tokens = ids,
-                             .vocab = vocab,
-                             .dout = ConstMatrix::Of(vector(dout), rows, d),
-                             .dtable = vector(dtable),
-                             .max_positions = length,
-                             .dpositions = positions ? vector(dpositions) : nullptr}));
+    check.ExpectOk(name, token.Backward(backward(device)));
   };
   run(check.cpu().token(), false);
-  run(ops, true);
+  check.ExpectKeeps(name, ops.ScratchBytes(backward(true)), [&] { run(ops, true); });
   check.Expect(out.SameBits(), name);
   check.Expect(dtable.Distance() < 2e-6, absl::StrCat(name, ", dtable ", dtable.Distance()));
   if (positions) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "kernels/formats/bfloat16.h"
 
@@ -106,6 +107,16 @@ void LayerCheck::Expect(bool condition, const std::string& what) {
   if (condition) return;
   ++failures_;
   std::printf("FAILED  %s\n", what.c_str());
+}
+
+void LayerCheck::ExpectKeeps(const std::string& name, size_t bytes,
+                             const std::function<void()>& run) {
+  const size_t before = cuda_.memory().use().used;
+  run();
+  const size_t kept = cuda_.memory().use().used - before;
+  constexpr size_t kFew = 64;
+  Expect(kept >= bytes && kept <= bytes + kFew,
+         absl::StrCat(name, ": keeps ", kept, " bytes, said ", bytes));
 }
 
 void LayerCheck::ExpectOk(const std::string& name, const absl::Status& status) {

@@ -11,6 +11,7 @@
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_LAYER_CHECK_H_
 #define NIBBLE_KERNELS_CUDA_LAYERS_LAYER_CHECK_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -74,11 +75,14 @@ class LayerCheck {
 
   // Prints a line and counts a failure unless `condition`.
   void Expect(bool condition, const std::string& what);
-  // How many times the CPU's distance a result of so many elements may have.
+  // The factor by which the distance of a result of `elements` elements may exceed the CPU's.
   static double Allowance(int64_t elements);
   // Judges `result` as described above.
   void ExpectClose(const std::string& name, CheckTensor& result);
   void ExpectOk(const std::string& name, const absl::Status& status);
+  // `run()` of operations that have not run before keeps as much memory as ScratchBytes() says,
+  // `bytes`, but for a few.
+  void ExpectKeeps(const std::string& name, size_t bytes, const std::function<void()>& run);
   int64_t failures() const { return failures_; }
   int64_t checks() const { return checks_; }
 
@@ -99,6 +103,15 @@ class LayerCheck {
   int64_t failures_ = 0, checks_ = 0;
   std::vector<LayerTime> times_;
 };
+
+// With `few` every third of the cases, for tools that make kernels a hundred times slower.
+template <class Case>
+std::vector<Case> CasesOf(bool few, const std::vector<Case>& cases) {
+  if (!few) return cases;
+  std::vector<Case> kept;
+  for (size_t i = 0; i < cases.size(); i += 3) kept.push_back(cases[i]);
+  return kept;
+}
 
 }  // namespace nibble
 

@@ -4,19 +4,28 @@
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_MAMBA_CHECK_H_
 #define NIBBLE_KERNELS_CUDA_LAYERS_MAMBA_CHECK_H_
 
+#include <string>
+#include <string_view>
+
 #include "kernels/cuda/layers/layer_check.h"
 
 namespace nibble {
 
-// Each prints a line per group of checks as it ends. small: shapes that an emulated card runs in
-// minutes.
-void CheckMamba(LayerCheck& check, bool small = false);
+struct MambaCheckOptions {
+  bool small = false;  // shapes that an emulated card runs in minutes
+  bool few = false;    // and CasesOf them (layer_check.h)
+  std::string part;    // only "conv", "tokens" or "scan"; empty: all
+
+  bool Wants(std::string_view name) const { return part.empty() || part == name; }
+};
+// Each prints a line per group of checks as it ends.
+void CheckMamba(LayerCheck& check, const MambaCheckOptions& options = {});
 void TimeMamba(LayerCheck& check);
 
 // The parts of CheckMamba.
-void CheckMambaConv(LayerCheck& check);
-void CheckMambaScan(LayerCheck& check, bool small);
-void CheckMambaTokens(LayerCheck& check);
+void CheckMambaConv(LayerCheck& check, bool few);
+void CheckMambaScan(LayerCheck& check, const MambaCheckOptions& options);
+void CheckMambaTokens(LayerCheck& check, bool few);
 
 }  // namespace nibble
 

@@ -1,4 +1,4 @@
-// What the checks of CudaMambaOps share: arrays on both sides, documents, and judgements.
+// Common parts of the checks of CudaMambaOps: arrays on both sides, documents, and judgements.
 //
 // Ownership: arrays own their memory on both sides. Thread-safety: none.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_MAMBA_CHECK_DATA_H_

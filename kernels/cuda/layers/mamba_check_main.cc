@@ -30,15 +30,22 @@ double CopyRate(CudaBackend& cuda) {
   return 2.0 * kCopies * kBytes / (ms / 1e3);
 }
 
-constexpr const char* kUsage = "usage: mamba_check [--small] [--no-check] [--no-time]\n";
+constexpr const char* kUsage =
+    "usage: mamba_check [--small] [--few] [--part conv|tokens|scan] [--no-check] [--no-time]\n";
 
 int Main(int argc, char** argv) {
-  bool checks = true, times = true, small = false;
+  MambaCheckOptions options;
+  bool checks = true, times = true;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (argument == "--small") {
-      small = true;
+      options.small = true;
       times = false;
+    } else if (argument == "--few") {
+      options.small = options.few = true;
+      times = false;
+    } else if (argument == "--part" && i + 1 < argc) {
+      options.part = argv[++i];
     } else if (argument == "--no-check") {
       checks = false;
     } else if (argument == "--no-time") {
@@ -54,7 +61,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   LayerCheck check(**cuda);
-  if (checks) CheckMamba(check, small);
+  if (checks) CheckMamba(check, options);
   std::printf("%s: %ld checks, %ld failures\n", (*cuda)->Name().c_str(),
               static_cast<long>(check.checks()), static_cast<long>(check.failures()));
   std::fflush(stdout);

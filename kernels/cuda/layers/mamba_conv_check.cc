@@ -54,18 +54,21 @@ void CheckCase(LayerCheck& check, CudaMambaOps& ops, const ConvCase& c) {
                                                     .in = constant(from),
                                                     .out = result}));
   };
+  size_t scratch_bytes = 0;
   const auto backward = [&](MambaOps& to, const SequenceLayout& where, float* w, float* b,
                             MutableMatrix from, MutableMatrix gradient, MutableMatrix result,
                             float* dw, float* db) {
-    check.ExpectOk(c.Name(), to.Backward(ConvBackward{.layout = where,
-                                                      .width = c.width,
-                                                      .weight = w,
-                                                      .bias = b,
-                                                      .in = constant(from),
-                                                      .dout = constant(gradient),
-                                                      .din = result,
-                                                      .dweight = dw,
-                                                      .dbias = db}));
+    const ConvBackward request = {.layout = where,
+                                  .width = c.width,
+                                  .weight = w,
+                                  .bias = b,
+                                  .in = constant(from),
+                                  .dout = constant(gradient),
+                                  .din = result,
+                                  .dweight = dw,
+                                  .dbias = db};
+    check.ExpectOk(c.Name(), to.Backward(request));
+    scratch_bytes = to.ScratchBytes(request);
   };
   MambaOps& cpu = check.cpu().mamba();
   forward(cpu, layout, weight.host(), bias.host(), in.f32(), out.f32());
@@ -110,27 +113,35 @@ void CheckCase(LayerCheck& check, CudaMambaOps& ops, const ConvCase& c) {
       ExpectNear(check, name + " dbias", RelativeDistance(first_dbias, dbias_f32.data()), 1e-5);
     }
   }
+  CudaMambaOps fresh(cuda);
+  CheckArray<float> dweight(cuda, weights_before), dbias(cuda, bias_before);
+  const size_t used = cuda.memory().use().used;
+  backward(fresh, on_device, weight.device(), bias.device(), in.device(), dout.device(),
+           din.device(), dweight.device(), dbias.device());
+  const size_t kept = cuda.memory().use().used - used;
+  check.Expect(kept == scratch_bytes,
+               absl::StrCat(c.Name(), ": keeps ", kept, " bytes, said ", scratch_bytes));
 }
 
 }  // namespace
 
-void CheckMambaConv(LayerCheck& check) {
+void CheckMambaConv(LayerCheck& check, bool few) {
   CudaMambaOps ops(check.cuda());
-  for (const ConvCase& c : std::vector<ConvCase>{{1, 1, 1, 4},
-                                                 {1, 1, 8, 1},
-                                                 {2, 3, 16, 4},
-                                                 {3, 5, 7, 2},
-                                                 {2, 64, 24, 4, 10},
-                                                 {1, 65, 264, 4, 0, 8},
-                                                 {2, 129, 136, 4, 30, 16},
-                                                 {2, 200, 40, 4, 3, 5},
-                                                 {3, 97, 33, 4, 20},
-                                                 {2, 70, 12, 3, 9, 4},
-                                                 {1, 700, 20, 16, 40},
-                                                 {1, 130, 35, 7, 1, 2},
-                                                 {4, 33, 70, 5},
-                                                 {1, 20, 9, 16, 6, 1},
-                                                 {1, 1025, 600, 4, 100}}) {
+  for (const ConvCase& c : CasesOf<ConvCase>(few, {{1, 1, 1, 4},
+                                                   {1, 1, 8, 1},
+                                                   {2, 3, 16, 4},
+                                                   {3, 5, 7, 2},
+                                                   {2, 64, 24, 4, 10},
+                                                   {1, 65, 264, 4, 0, 8},
+                                                   {2, 129, 136, 4, 30, 16},
+                                                   {2, 200, 40, 4, 3, 5},
+                                                   {3, 97, 33, 4, 20},
+                                                   {2, 70, 12, 3, 9, 4},
+                                                   {1, 700, 20, 16, 40},
+                                                   {1, 130, 35, 7, 1, 2},
+                                                   {4, 33, 70, 5},
+                                                   {1, 20, 9, 16, 6, 1},
+                                                   {1, 1025, 600, 4, 100}})) {
     CheckCase(check, ops, c);
   }
   Report(check, "convolution");

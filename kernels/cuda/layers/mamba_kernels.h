@@ -71,28 +71,28 @@ cudaError_t LaunchScanTokens(const ScanTokensArgs& args, const Pieces& pieces, c
 // Tokens per chunk. A request's own chunk is a hint that the kernels do not need.
 inline constexpr int kScanChunk = 128;
 
-// What a chunk's tokens have to do with its neighbours, by documents.
+// How documents connect the tokens of a chunk with the neighbouring chunks.
 struct ScanChunkInfo {
   int tokens;
-  int entering;  // the first so many tokens depend on the state that enters the chunk
-  int last_doc;  // tokens from this one on contribute to the state that leaves it
+  int entering;  // number of first tokens that depend on the state that enters the chunk
+  int last_doc;  // tokens from this one on contribute to the state that leaves the chunk
   int followed;  // whether the next chunk begins with tokens that depend on that state
 };
 
 // Exponents of one head in one chunk: arrays of kScanChunk. s: the sum of Δ A log2(e) over the
 // chunk's tokens up to and including one; d: the same from the beginning of its block of 16 tokens.
-// Tokens after the last have Δ 0.
+// Tokens beyond the chunk's last one have Δ 0.
 struct ScanDecays {
   static constexpr int kDelta = 0;
   static constexpr int kHigh = 1;   // d
-  static constexpr int kLow = 2;    // what rounding took from it
+  static constexpr int kLow = 2;    // the rounding error of kHigh
   static constexpr int kEnter = 3;  // 2^s
   static constexpr int kLeave = 4;  // 2^(s of the last token − s) Δ
   static constexpr int kArrays = 5;
 };
 
-// Sums per token of one head, from the backward pass: arrays of kScanChunk. With W_ij the pair's
-// part in the gradient of what decays between tokens j and i:
+// Sums per token of one head, from the backward pass: arrays of kScanChunk. W_ij is the
+// pair's contribution to the gradient of the decay between tokens j and i.
 struct ScanTokenSums {
   static constexpr int kBalance = 0;  // Σ_{i>k} W_ik − Σ_{j<k} W_kj + f_k
   static constexpr int kDelta = 1;    // x_k · du_k
@@ -100,7 +100,7 @@ struct ScanTokenSums {
   static constexpr int kArrays = 3;
 };
 struct ScanHeadSums {
-  float carried;  // what decays over the whole chunk
+  float carried;  // gradient of the decay over the whole chunk
   float dd;
 };
 struct ScanTotals {

@@ -84,17 +84,19 @@ class Problem {
                                                        .xbc = Const(xbc.device(type)),
                                                        .dt = Const(dt.device(type)),
                                                        .y = y.device(type)}));
-    check_.ExpectOk(c_.Name(), ops.Backward(ScanBackward{.shape = c_.shape,
-                                                         .params = params,
-                                                         .layout = layout,
-                                                         .xbc = Const(xbc.device(type)),
-                                                         .dt = Const(dt.device(type)),
-                                                         .dy = Const(dy.device(type)),
-                                                         .dxbc = dxbc.device(type),
-                                                         .ddt = ddt.device(type),
-                                                         .ddt_bias = ddt_bias.device(),
-                                                         .da_log = da_log.device(),
-                                                         .dd = dd.device()}));
+    const ScanBackward backward = {.shape = c_.shape,
+                                   .params = params,
+                                   .layout = layout,
+                                   .xbc = Const(xbc.device(type)),
+                                   .dt = Const(dt.device(type)),
+                                   .dy = Const(dy.device(type)),
+                                   .dxbc = dxbc.device(type),
+                                   .ddt = ddt.device(type),
+                                   .ddt_bias = ddt_bias.device(),
+                                   .da_log = da_log.device(),
+                                   .dd = dd.device()};
+    check_.ExpectOk(c_.Name(), ops.Backward(backward));
+    scratch_bytes = ops.ScratchBytes(backward);
     return {y.DeviceValues(type),
             dxbc.DeviceValues(type),
             ddt.DeviceValues(type),
@@ -166,6 +168,7 @@ class Problem {
   CheckArray<float> dt_bias, a_log, d;
   CheckArray<int32_t> documents;
   const std::vector<float> before;
+  size_t scratch_bytes = 0;  // of the last Run()
 
  private:
   Params f32_, bf16_;
@@ -188,7 +191,11 @@ void CheckCase(LayerCheck& check, CudaMambaOps& ops, const ScanCase& c, const st
       one_by_one.SetBatchBytes(1);
       one_by_one.UseSimpleScanOnly(path == "simple");
       one_by_one.UseHopper(path == "hopper");
+      const size_t used = check.cuda().memory().use().used;
       const Problem::Results again = problem.Run(one_by_one, type);
+      const size_t kept = check.cuda().memory().use().used - used;
+      check.Expect(kept == problem.scratch_bytes,
+                   absl::StrCat(name, ": keeps ", kept, " bytes, said ", problem.scratch_bytes));
       check.Expect(first.Same(again), name + ": batches of sequences change the result");
     }
   }
@@ -227,64 +234,66 @@ void CheckNan(LayerCheck& check, CudaMambaOps& ops, const ScanShape& shape) {
 }  // namespace
 
 // heads, head_dim, groups, state, chunk
-void CheckMambaScan(LayerCheck& check, bool small) {
+void CheckMambaScan(LayerCheck& check, const MambaCheckOptions& options) {
+  const bool small = options.small, few = options.few;
   CudaMambaOps ops(check.cuda()), simple(check.cuda()), hopper(check.cuda());
   ops.UseHopper(false);
   simple.UseSimpleScanOnly(true);
-  for (const ScanCase& c : std::vector<ScanCase>{
-           {{2, 16, 1, 16, 64}, 1, 1},
-           {{2, 16, 1, 48, 64}, 2, 20, 6},
-           {{3, 24, 1, 40, 128}, 2, 128, 0, 8},
-           {{4, 32, 2, 64, 16}, 1, 300, 40},
-           {{4, 64, 4, 64, 128}, 2, 129, 0},
-           {{2, 64, 1, 128, 128}, 2, 270, 90, 16},
-           {{2, 80, 2, 128, 128}, 1, 257},
-           {{3, 80, 1, 72, 100}, 2, 260, 3},
-           {{1, 128, 1, 24, 64}, 1, 140, 50},
-           {{2, 176, 2, 128, 128}, 1, 150},
-           {{32, 16, 1, 48, 64}, 4, 140, 50},  // pairs of lanes, lanes in parts
-       }) {
+  for (const ScanCase& c : CasesOf<ScanCase>(
+           few, {
+                    {{2, 16, 1, 16, 64}, 1, 1},
+                    {{2, 16, 1, 48, 64}, 2, 20, 6},
+                    {{3, 24, 1, 40, 128}, 2, 128, 0, 8},
+                    {{4, 32, 2, 64, 16}, 1, 300, 40},
+                    {{4, 64, 4, 64, 128}, 2, 129, 0},
+                    {{2, 64, 1, 128, 128}, 2, 270, 90, 16},
+                    {{2, 80, 2, 128, 128}, 1, 257},
+                    {{3, 80, 1, 72, 100}, 2, 260, 3},
+                    {{1, 128, 1, 24, 64}, 1, 140, 50},
+                    {{2, 176, 2, 128, 128}, 1, 150},
+                    {{32, 16, 1, 48, 64}, 4, 140, 50},  // pairs of lanes, lanes in parts
+                })) {
     CheckCase(check, ops, c, "tiles", false);
   }
   Report(check, "scan, tiles");
-  for (const ScanCase& c : std::vector<ScanCase>{
-           {{1, 64, 1, 128, 128}, 1, 1},
-           {{3, 40, 1, 72, 128}, 2, 129, 0, 8},
-           {{2, 64, 1, 128, 128}, 2, 270, 90, 16},
-           {{5, 56, 1, 128, 128}, 1, 300, 30},
-           {{4, 64, 2, 120, 128}, 1, 257, 0, 0, 0, 2},
-           {{2, 176, 2, 128, 128}, 1, 150},
-           {{26, 64, 1, 128, 128}, 4, 129},  // pairs of lanes share the tiles of states
-       }) {
+  for (const ScanCase& c : CasesOf<ScanCase>(
+           few, {
+                    {{2, 64, 1, 128, 128}, 2, 270, 90, 16},
+                    {{1, 64, 1, 128, 128}, 1, 1},
+                    {{3, 40, 1, 72, 128}, 2, 129, 0, 8},
+                    {{5, 56, 1, 128, 128}, 1, 300, 30},
+                    {{4, 64, 2, 120, 128}, 1, 257, 0, 0, 0, 2},
+                    {{2, 176, 2, 128, 128}, 1, 150},
+                    {{26, 64, 1, 128, 128}, 4, 129},  // pairs of lanes share the tiles of states
+                })) {
     CheckCase(check, hopper, c, "hopper", false);
   }
   Report(check, "scan, Hopper");
-  for (const ScanCase& c : std::vector<ScanCase>{
-           {{2, 3, 1, 5, 7}, 1, 1},
-           {{2, 3, 1, 5, 7}, 3, 24, 5},
-           {{3, 37, 3, 21, 33}, 2, 150, 30},
-           {{4, 16, 2, 16, 16}, 2, 140, 20, 3},
-           {{1, 70, 1, 40, 64}, 1, 90},
-           {{2, 8, 1, 160, 64}, 1, 260, 100},
-           {{4, 4, 2, 8, 16}, 2, 300, 0},
-       }) {
+  for (const ScanCase& c : CasesOf<ScanCase>(few, {
+                                                      {{2, 3, 1, 5, 7}, 1, 1},
+                                                      {{2, 3, 1, 5, 7}, 3, 24, 5},
+                                                      {{3, 37, 3, 21, 33}, 2, 150, 30},
+                                                      {{4, 16, 2, 16, 16}, 2, 140, 20, 3},
+                                                      {{1, 70, 1, 40, 64}, 1, 90},
+                                                      {{2, 8, 1, 160, 64}, 1, 260, 100},
+                                                      {{4, 4, 2, 8, 16}, 2, 300, 0},
+                                                  })) {
     CheckCase(check, simple, c, "simple", true);
   }
   Report(check, "scan, simple");
   for (const auto& [mean, spread] :
-       {std::pair(-60.0f, 1.0f), std::pair(-12.0f, 4.0f), std::pair(0.0f, 12.0f),
-        std::pair(30.0f, 1.0f), std::pair(-300.0f, 200.0f)}) {
+       CasesOf<std::pair<float, float>>(few, {{-60, 1}, {-12, 4}, {0, 12}, {30, 1}, {-300, 200}})) {
     const ScanCase c = {{3, 16, 1, 16, 32}, 2, 200, 0, 0, mean, spread};
     CheckCase(check, ops, c, "tiles", true);
     CheckCase(check, simple, c, "simple", false);
     CheckCase(check, hopper, {{2, 64, 1, 128, 32}, 1, 200, 0, 0, mean, spread}, "hopper", false);
   }
   Report(check, "scan, steps of all sizes");
-  for (int begin = 1; begin < (small ? 40 : 300); begin += 7) {
+  for (int begin = 1; begin < (few ? 10 : small ? 40 : 300); begin += 7) {
     const ScanCase c = {{2, 16, 1, 16, 64}, 1, 300, begin};
     CheckCase(check, ops, c, "tiles", !small);
   }
-  for (int begin = 1; begin < (small ? 0 : 300); begin += 7) {
+  for (int begin = 1; begin < (few || small ? 0 : 300); begin += 7) {
     CheckCase(check, hopper, {{2, 64, 1, 128, 64}, 1, 300, begin}, "hopper", false);
   }
   Report(check, "scan, documents of all lengths");

@@ -11,8 +11,7 @@
 
 namespace nibble::gpu {
 
-// Rows [row, row + rows) are consecutive tokens of one sequence; the first has `position` before
-// it.
+// Rows [row, row + rows) are consecutive tokens of one sequence, at positions from `position` on.
 struct RopePiece {
   int64_t row;
   int64_t rows;

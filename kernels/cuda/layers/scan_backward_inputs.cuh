@@ -1,5 +1,5 @@
 // The half of the scan's backward pass whose rows are the tokens j that write to the state: dx and
-// dB, and what they give to the gradient of dt.
+// dB, and their contributions to the gradient of dt.
 //
 //   du_j = Σ_{i≥j} M_ij (C_i·B_j) dy_i + leave_j G B_j;  dx_j = Δ_j du_j + D dy_j
 //   dB_j = Σ over lanes of Σ_{i≥j} K_ji C_i + leave_j Δ_j Gᵀ x_j,  K_ji = M_ij Δ_j (x_j·dy_i)
@@ -40,7 +40,7 @@ struct InputLayout {
   static_assert(kScanChunk * kPitch<kN> <= kStage && kScanChunk * kPitch<kN> <= kAllPairBytes);
 };
 
-// One lane's W_ij of a block and what it gives to the sums; i: columns, j: rows of the warp.
+// One lane's sums of W_ij of a block; i: columns, j: rows of the warp.
 struct PairSums {
   float row[2];     // of all blocks of the warp, without the row's factor
   float column[4];  // of this block
@@ -391,7 +391,7 @@ __device__ __forceinline__ void RunInputs(const ScanArgs& args, int64_t chunk_in
     RoundToLeft(block_pairs, left);
     MultiplyTokens<kN>(db, left, other_stage, block + k);
   }
-  // The last lane's tiles make room for rows of dB.
+  // Rows of dB take the place of the last lane's tiles.
   StoreSums<kN>(
       db, shared + (group_lanes - 1) % 2 * Layout::kStage + block * (kBlock * kPitch<kN>),
       Bf16(args.dxbc) + (chunk.row + block * kBlock) * args.dxbc_stride + BColumn(args, group),

@@ -5,8 +5,8 @@
 //
 // Traffic: per chunk and lane, at 64 columns and state 128, 16 KB each of x, dy, S and G are read
 // and 16 KB of dx written: at 128 lanes and 16,384 tokens 1.4 GB, 0.33 ms of a memory that
-// copies 4.26 TB/s. The products are 11 MFLOP per chunk and lane, 180 GFLOP at that shape: 0.3 ms
-// at the rate of mma.sync, whose right fragments' way through shared memory takes a little longer.
+// copies 4.26 TB/s. The matmuls are 11 MFLOP per chunk and lane, 180 GFLOP at that shape: 0.3 ms
+// at the rate of mma.sync; loading its right fragments from shared memory takes a little longer.
 #include "kernels/cuda/layers/scan_backward_inputs.cuh"
 #include "kernels/cuda/layers/scan_backward_outputs.cuh"
 

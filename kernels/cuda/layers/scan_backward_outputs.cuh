@@ -1,5 +1,5 @@
 // The half of the scan's backward pass whose rows are the tokens i that read the state: dC, and
-// what they give to the gradient of dt.
+// its contributions to the gradient of dt.
 //
 //   dC_i = Σ over lanes of Σ_{j≤i} K_ij B_j + enter_i Sᵀ dy_i,  K_ij = M_ij Δ_j (dy_i·x_j)
 //   e_i  = enter_i dy_i·(S C_i);  carried = 2^s_last ⟨G, S⟩
@@ -54,7 +54,7 @@ __device__ __forceinline__ void AddEarlier(const float (&products)[2][4], const 
   }
 }
 
-// The same of the warp's own block.
+// The same for the warp's own block.
 __device__ __forceinline__ void AddOwn(const float (&products)[2][4], const HeadDecays& decays,
                                        int block, const Rows& rows, float (&pairs)[8]) {
   const int row0 = block * kBlock + static_cast<int>(threadIdx.x % 32 / 4);
@@ -292,7 +292,7 @@ __device__ __forceinline__ void RunOutputs(const ScanArgs& args, int64_t chunk_i
     RoundToLeft(block_pairs, left);
     MultiplyTokens<kN>(dc, left, other_stage, block - k);
   }
-  // The last lane's tiles make room for rows of dC.
+  // Rows of dC take the place of the last lane's tiles.
   StoreSums<kN>(
       dc, shared + (group_lanes - 1) % 2 * Layout::kStage + block * (kBlock * kPitch<kN>),
       Bf16(args.dxbc) + (chunk.row + block * kBlock) * args.dxbc_stride + CColumn(args, group),

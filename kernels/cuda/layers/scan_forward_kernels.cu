@@ -4,7 +4,7 @@
 //
 // A thread block processes one chunk of a group, lane by lane, or two lanes at once by eight warps
 // each if shared memory holds their tiles: then registers for twice the warps remain, which hide
-// the products' latency. A warp has 16 tokens i and keeps their C_i (BF16) in registers; C_i·B_j
+// the matmuls' latency. A warp has 16 tokens i and keeps their C_i (BF16) in registers; C_i·B_j
 // (FP32), computed once for all lanes, are in shared memory, where the warps of both lanes read
 // them. For a lane, C_i·Sᵀ fills an accumulator, which is scaled by 2^s_i; then, block by block of
 // 16 tokens j, M_ij Δ_j (C_i·B_j) is rounded to BF16 in registers, where it is a left fragment, and
@@ -12,7 +12,7 @@
 //
 // Traffic: per chunk and lane, at 64 columns and state 128, 16 KB each of x and S are read and 16
 // KB of y written: the limit at 128 lanes and 16,384 tokens is 0.21 ms of a memory that copies 4.26
-// TB/s. The products need half of that on mma.sync. The tiles of the next lanes arrive while those
+// TB/s. The matmuls need half of that on mma.sync. The tiles of the next lanes arrive while those
 // of these are used.
 #include "kernels/cuda/layers/scan_pairs.cuh"
 
@@ -116,7 +116,7 @@ __global__ __launch_bounds__(kThreadsOf<kSidesOf<kP, kN>>,
   __syncthreads();
 
   // C_i of the warp's rows, and C_i·B_j: [0] of its own block, [k] of the k-th one before it. The
-  // sides share the products.
+  // sides share these scores.
   uint32_t c[kN / 16][4];
   LoadRows<kN>(c, shared + Layout::kC, block);
   const PairTable scores(memory + Layout::kScores, block * (block + 1) / 2);

@@ -1,4 +1,4 @@
-// What the scan's kernels do with pairs of tokens: sixteen rows of a warp against a block of
+// Operations of the scan's kernels on pairs of tokens: sixteen rows of a warp against a block of
 // sixteen columns, in registers.
 //
 // Thread-safety: as device code; all lanes of a warp call together.
@@ -27,7 +27,7 @@ struct Rows {
 __device__ __forceinline__ Rows RowsOf(const int* first_seen, int row0) {
   return {{first_seen[row0], first_seen[row0 + 8]}, {0, 0}};
 }
-// What a block of tokens i depends on. first_seen never decreases.
+// The tokens that a block of tokens i depends on. first_seen never decreases.
 struct BlockDocuments {
   int first_of_first, first_of_last;
 
@@ -69,7 +69,7 @@ __device__ __forceinline__ void MixBlock(const float (&scores)[8], const HeadDec
   }
 }
 
-// The same of the warp's own block.
+// The same for the warp's own block.
 __device__ __forceinline__ void MixOwnBlock(const float (&scores)[8], const HeadDecays& decays,
                                             int block, const Rows& rows, uint32_t (&left)[4]) {
   const int row0 = block * kBlock + static_cast<int>(threadIdx.x % 32 / 4);
@@ -187,7 +187,7 @@ __device__ __forceinline__ void RoundToLeft(const float (&first)[4], const float
   left[2] = Bf16Pair(second[0], second[1]);
   left[3] = Bf16Pair(second[2], second[3]);
 }
-// The same of a block of pairs.
+// The same for a block of pairs.
 __device__ __forceinline__ void RoundToLeft(const float (&pairs)[8], uint32_t (&left)[4]) {
   left[0] = Bf16Pair(pairs[0], pairs[1]);
   left[1] = Bf16Pair(pairs[2], pairs[3]);

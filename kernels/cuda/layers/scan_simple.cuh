@@ -1,5 +1,5 @@
-// What the scan's simple kernels share: they take any shape, either type and any alignment, compute
-// in FP32 without tensor cores, and keep states as FP32 [state, head_dim].
+// Common parts of the scan's simple kernels, which take any shape, either type and any alignment,
+// compute in FP32 without tensor cores, and keep states as FP32 [state, head_dim].
 //
 // Thread-safety: as device code; callers place the barriers.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_SCAN_SIMPLE_CUH_
@@ -38,13 +38,13 @@ __device__ __forceinline__ float Dot(const T* a, const T* b, int count) {
   return sum;
 }
 
-// What decays between tokens j ≤ i of a chunk.
+// The decay between tokens j ≤ i of a chunk.
 __device__ __forceinline__ float DecayBetween(const HeadDecays& head, int i, int j) {
   const int from = j / kBlock, to = i / kBlock;
   if (from == to) return Exp2((head.high[i] - head.high[j]) + (head.low[i] - head.low[j]));
   return head.begin[i] * head.OverBlocks(from + 1, to) * head.until[j];
 }
-// From token j to the end of the chunk.
+// The decay from token j to the end of the chunk.
 __device__ __forceinline__ float DecayAfter(const HeadDecays& head, int j) {
   return head.until[j] * head.OverBlocks(j / kBlock + 1, kBlocks);
 }

@@ -13,8 +13,7 @@ namespace {
 
 using namespace scan;
 
-// Of the block's tokens t against all tokens k of the chunk, zero where neither depends on the
-// other.
+// The block's tokens t against all tokens k of the chunk; zero where neither depends on the other.
 struct PairMatrices {
   float mixed[kBlock][kScanChunk];  // k ≥ t: M_kt (C_k·B_t)
   float pair[kBlock][kScanChunk];   // k ≥ t: M_kt Δ_t (x_t·dy_k); k < t: M_tk Δ_k (x_k·dy_t)
@@ -141,7 +140,7 @@ __global__ __launch_bounds__(kSimpleThreads) void BackwardKernel(
     __syncthreads();
 
     for (int t = first + thread / 32; t < first + kBlock; t += kSimpleWarps) {
-      // What later kernels read of tokens that do not exist is zero.
+      // Later kernels read zeros for tokens that do not exist.
       double balance = 0;
       float x_du = 0, left = 0, entered = 0;
       const bool leaves = t < tokens && info.followed && t >= info.last_doc;

@@ -11,7 +11,7 @@
 //
 // Traffic: x (or dy) once, B (or C) once per thread block through the second-level cache, and the
 // states in BF16: at 64 columns and state 128, 16 KB read and 16 KB written per chunk and lane. The
-// products need 4.2 MFLOP for them, half the time of the traffic. Two chunks' tiles are in shared
+// matmuls are 4.2 MFLOP, which take half the time of the traffic. Two chunks' tiles are in shared
 // memory: one is used while the next one arrives.
 #include "kernels/cuda/layers/scan_tile.cuh"
 
@@ -84,7 +84,7 @@ __global__ __launch_bounds__(kLaneThreads* kLanes, kLanes == 1 ? 2 : 1) void Sta
   };
 
   float sum[kRowTiles][kColTiles][4] = {};
-  // What a step needs before its tiles are there is loaded one step ahead.
+  // Data that a step needs before its tiles arrive is loaded one step ahead.
   Step step = load_step(0), next = load_step(1);
   float decay = load_decay(0);
   if (count > 1 && step.first < step.end) load_tiles(0, step);

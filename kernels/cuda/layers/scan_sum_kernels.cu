@@ -4,9 +4,9 @@
 //   da_k = Σ_{t<k} balance_t + Σ_{t≥k} e_t + carried
 //   d(raw dt)_k = (x_k·du_k + A da_k) σ_k
 //
-// where σ, the slope of softplus, is 1 − exp(−Δ). balance_t is what token t's pairs add to the sum
-// Σ_{i≥k>j} W_ij for k = t + 1 minus what they take from it. Sums are in FP64, in a fixed order.
-// About 16 + 2 bytes per token and head.
+// where σ, the slope of softplus, is 1 − exp(−Δ). balance_t is the change of the sum Σ_{i≥k>j} W_ij
+// from k = t to k = t + 1: the pairs of token t that enter it minus those that leave it. Sums are
+// in FP64, in a fixed order. About 16 + 2 bytes per token and head.
 #include "kernels/cuda/layers/scan_element.cuh"
 #include "kernels/cuda/layers/scan_tile.cuh"
 

@@ -125,7 +125,7 @@ __device__ __forceinline__ const float* DecaysOf(const ScanArgs& args, int64_t c
 struct HeadDecays {
   float delta[kScanChunk];
   float high[kScanChunk];   // d
-  float low[kScanChunk];    // what rounding took from d
+  float low[kScanChunk];    // the rounding error of `high`
   float begin[kScanChunk];  // 2^d
   float until[kScanChunk];  // 2^(d of the block's last token − d)
 

@@ -29,8 +29,8 @@ namespace nibble::gpu::scan {
 
 namespace warp_emulation {
 
-// What each thread shows the others of its warp. Two of them, used in turn: a warp operation may
-// start while slower lanes still read the last one's.
+// Words that each thread passes to the others of its warp. There are two, used in turn: a warp
+// operation may start while slower lanes still read the words of the last one.
 struct Shown {
   uint32_t words[6];
 };
@@ -179,8 +179,8 @@ __device__ __forceinline__ uint32_t LoadSharedWord(uint32_t address) {
 }
 
 __device__ __forceinline__ void SyncWarp() { __syncwarp(); }
-// x, of which the compiler knows nothing: what depends on it is computed again where it is needed,
-// not kept in registers throughout a loop.
+// x, opaque to the compiler: values that depend on it are recomputed where they are needed instead
+// of being kept in registers throughout a loop.
 __device__ __forceinline__ int Opaque(int x) {
   asm volatile("" : "+r"(x));
   return x;

@@ -4,7 +4,7 @@ load("@cuda//:defs.bzl", "CUDA_AVAILABLE")
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
 load("//third_party/cuda:cuda.bzl", "cuda_library")
 
-# Kernels whose products and sums are not contracted.
+# Kernels in which no multiplication and addition are fused.
 _EXACT = [
     "exact_kernels.cu",
     "optimizer_kernels.cu",

@@ -2,9 +2,9 @@
 // that run under gpu_emulation.h: indices, layouts, descriptors, barriers and the order of waits
 // are tested without a GPU.
 //
-// A warpgroup's product reads its operands in shared memory as late as it may, when it is waited
-// for; copies are done as early as they may, when they are issued: shared memory that is reused too
-// early gives wrong results here. A wait that would never end stops the program.
+// A warpgroup matmul reads its operands in shared memory as late as allowed, when it is waited for;
+// copies run as early as allowed, when they are issued. So shared memory that is reused too early
+// gives wrong results here. A wait that would never end stops the program.
 //
 // Thread-safety: one host thread; see gpu_emulation.h.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_TENSOR_CORE_EMULATION_H_
@@ -25,7 +25,7 @@
 namespace nibble::gpu {
 namespace emulation {
 
-// What the lanes of a warp show each other.
+// Words that a lane passes to the others of its warp.
 struct Shown {
   uint32_t a[4];
   uint32_t b[2];
@@ -40,7 +40,7 @@ inline float High(uint32_t pair) { return FromBits<float>(pair & 0xffff0000u); }
 inline float Element(const uint32_t* words, int word, int index) {
   return index == 0 ? Low(words[word]) : High(words[word]);
 }
-// Element (row, depth) of fragment a, from what the lanes showed.
+// Element (row, depth) of fragment a, from the lanes' words.
 inline float FragmentA(int row, int depth) {
   const Shown& lane = ShownBy(static_cast<unsigned>(row % 8 * 4 + depth % 8 / 2));
   return Element(lane.a, row / 8 + depth / 8 * 2, depth % 2);
@@ -75,7 +75,7 @@ struct ThreadBarrier {
 };
 inline ThreadBarrier thread_barriers[16];
 
-// Products of one thread that have not run yet: its own rows of the result.
+// Matmuls of one thread that have not run yet, each for the thread's own rows of the result.
 struct Products {
   std::deque<std::deque<std::function<void()>>> groups{1};
 };

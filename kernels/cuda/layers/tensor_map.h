@@ -1,5 +1,5 @@
 // Tensor maps of token matrices for Hopper's bulk copies, in boxes of 64 columns × 64 tokens,
-// 128-byte swizzled as warpgroup products want them (warpgroup_mma.cuh).
+// 128-byte swizzled as warpgroup matmuls need them (warpgroup_mma.cuh).
 //
 // Ownership: a map borrows the matrix. Thread-safety: any thread.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_TENSOR_MAP_H_
@@ -16,7 +16,7 @@ inline constexpr int kBoxTokens = 64;
 inline constexpr int kBoxColumns = 64;
 inline constexpr int kBoxBytes = kBoxTokens * kBoxColumns * 2;
 
-// data: [sequences · length, stride] bf16, of which `columns` are used; coordinates are column,
+// data: [sequences · length, stride] bf16; the first `columns` are used; coordinates are column,
 // token of the sequence, sequence. Tokens beyond the length read as zeros. Rows begin at multiples
 // of 16 bytes.
 cudaError_t MakeTensorMap(CUtensorMap* map, const uint16_t* data, int64_t columns, int64_t length,

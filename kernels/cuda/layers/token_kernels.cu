@@ -53,7 +53,7 @@ __global__ __launch_bounds__(kThreads) void EmbeddingKernel(
   StoreEight<kWide>(RowOf<To>(request.out, row) + c, count, x);
 }
 
-// Sorting: bitonic, of distinct numbers (key, row), so that the result is the only one there is.
+// Sorting: bitonic, of distinct numbers (key, row), so that the result is unique.
 // Tiles of 4096 are sorted in shared memory.
 constexpr int kTile = 4096;
 constexpr int kSortThreads = 1024;
@@ -144,7 +144,7 @@ __global__ __launch_bounds__(kThreads) void SumGroupsKernel(
   const uint64_t entry = sorted[begin];
   if (entry == kNoKey) return;
   const uint64_t key = entry >> 32;
-  // Most keys are rare: the neighbour before tells that this is the first of its run.
+  // Most keys are rare: comparing with the previous key shows that this is the first of its run.
   const bool first = begin == 0 || sorted[begin - 1] >> 32 != key;
   const int64_t run = first ? begin : FirstOf(sorted, rows, key);
   if ((begin - run) % kGroup != 0) return;
@@ -262,7 +262,7 @@ __global__ __launch_bounds__(kEntropyThreads) void CrossEntropyKernel(
   const float of_target = Widened(x[target]) - all.max;
   if (threadIdx.x == 0) request.loss[row] = logf(all.sum) - of_target;
   if (dx == nullptr) return;
-  // The gradient may overwrite the logits, of which every thread has read the target's.
+  // The gradient may overwrite the logits: every thread has read the target's logit by now.
   __syncthreads();
   const float factor = request.scale / all.sum;
 #pragma unroll 2

@@ -6,13 +6,13 @@
 // Operands in shared memory are panels: rows of 64 elements (128 bytes), 128-byte swizzled (bits
 // 4 … 6 of an address are those bits xor bits 7 … 9), at multiples of 1024 bytes. A tile of R rows
 // and more than 64 columns is several panels of R rows, one after the other.
-//   kDepth    the 64 columns are the depth of the product: operand [rows, depth]
+//   kDepth    the 64 columns are the depth of the matmul: operand [rows, depth]
 //   kOutput   the 64 columns are rows or columns of the result: operand [depth, columns]
 //
 // Order of calls: WarpgroupFence() after ordinary writes to accumulators or fragments, any number
-// of multiplications, CommitProducts(), then WaitForProducts<n>() and Settle() on what was waited
-// for, before it is read or written. Shared memory written by ordinary stores needs
-// FenceAsyncShared() first (async_copy.cuh).
+// of multiplications, CommitProducts(), then WaitForProducts<n>() and Settle() on the registers of
+// the finished matmuls, before they are read or written. Shared memory written by ordinary stores
+// needs FenceAsyncShared() first (async_copy.cuh).
 //
 // Thread-safety: as device code; all four warps of an aligned warpgroup call together.
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_WARPGROUP_MMA_CUH_

@@ -33,7 +33,7 @@ absl::StatusOr<const Json*> Field(const Json& object, const char* name, const ch
                                   const char** used) {
   const auto a = object.find(name), b = object.find(other);
   if (a != object.end() && b != object.end()) {
-    return Bad(other, ": says the same as ", name, ", which is there too");
+    return Bad(other, ": an alias of ", name, ", which the question also has; remove one");
   }
   *used = b != object.end() ? other : name;
   if (a == object.end() && b == object.end()) return Bad(name, ": missing (or ", other, ")");

@@ -40,7 +40,7 @@ TEST(ChoiceFile, ErrorsNameTheField) {
   EXPECT_THAT(Refusal("[1]"), HasSubstr("is array, not an object"));
   EXPECT_THAT(Refusal(R"({"choices": ["a"], "gold": 0})"), HasSubstr("context: missing"));
   EXPECT_THAT(Refusal(R"({"context": "a", "query": "b", "choices": ["a"], "gold": 0})"),
-              HasSubstr("query: says the same as context"));
+              HasSubstr("query: an alias of context, which the question also has"));
   EXPECT_THAT(Refusal(R"({"query": 3, "choices": ["a"], "gold": 0})"),
               HasSubstr("query: is number, not a string"));
   EXPECT_THAT(Refusal(R"({"context": "a", "gold": 0})"), HasSubstr("choices: missing"));

@@ -4,12 +4,12 @@
 #include <cstring>
 #include <limits>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "kernels/formats/rank_order.h"
 #include "worker/link/trainer_exit.h"
 
 namespace nibble {
@@ -34,10 +34,6 @@ std::string SizeProblem(const char* name, int64_t count, int64_t size, int world
 }
 
 }  // namespace
-
-int64_t ReduceElementBytes(ReduceElement element) {
-  return element == ReduceElement::kFloat32 ? 4 : 8;
-}
 
 absl::Status Collective::Refuse(Kind kind, const std::string& why) const {
   return absl::InvalidArgumentError(
@@ -197,25 +193,9 @@ constexpr int64_t kBlock = 1024;  // elements: 4 KiB, in the first-level cache b
 void AddTo(float* sum, const float* x, int64_t count) {
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    for (int64_t j = 0; j < 16; ++j) sum[i + j] += x[i + j];
+    for (int64_t j = 0; j < 16; ++j) sum[i + j] = AddOfNextRank(sum[i + j], x[i + j]);
   }
-  for (; i < count; ++i) sum[i] += x[i];
-}
-
-template <class T>
-T Add(T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-  } else {
-    return a + b;
-  }
-}
-
-// Keeps the first NaN in rank order, and the first of equal values (0 and -0).
-template <class T>
-T Max(T a, T b) {
-  if (a != a) return a;
-  return b > a || b != b ? b : a;
+  for (; i < count; ++i) sum[i] = AddOfNextRank(sum[i], x[i]);
 }
 
 template <class T>
@@ -224,7 +204,8 @@ void Reduce(const T* in, T* out, int ranks, int64_t count, Reduction reduction) 
   for (int r = 1; r < ranks; ++r) {
     const T* x = in + r * count;
     for (int64_t i = 0; i < count; ++i) {
-      out[i] = reduction == Reduction::kSum ? Add(out[i], x[i]) : Max(out[i], x[i]);
+      out[i] = reduction == Reduction::kSum ? AddOfNextRank(out[i], x[i])
+                                            : MaxWithNextRank(out[i], x[i]);
     }
   }
 }

@@ -1,5 +1,6 @@
 // Collective operations among the ranks of one job. One interface for all transports: Gloo between
-// CPU ranks, none for a job of one rank, a GPU library on devices.
+// CPU ranks (gloo_collective.h), NCCL between cards (device_collective.h), Gloo through host memory
+// for ranks that share a card (staged_collective.h), none for a job of one rank.
 //
 // Execution model: as kernels/ops/backend.h. A collective belongs to one backend's queue: pointers
 // lie in that backend's memory, an operation is checked when called (a bad argument is refused
@@ -35,16 +36,9 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/ops/rank_group.h"
 
 namespace nibble {
-
-enum class Reduction {
-  kSum,  // int64 wraps around
-  kMax,  // NaN if any rank has NaN
-};
-
-enum class ReduceElement { kFloat32, kFloat64, kInt64 };
-int64_t ReduceElementBytes(ReduceElement element);
 
 // Called when an operation begins and when its call returns.
 class CollectiveObserver {

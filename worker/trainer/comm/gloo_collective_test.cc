@@ -53,7 +53,7 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// Of either sign and of magnitudes so far apart that the order of a sum shows in its bits.
+// Values of either sign, with magnitudes so far apart that the order of a sum shows in its bits.
 float Value(int rank, int64_t index) {
   const uint64_t bits = Mix(static_cast<uint64_t>(rank) << 40 ^ (index + 1));
   const float fraction = static_cast<float>(bits & 0xffffff) / 0x1p24f - 0.5f;

@@ -204,7 +204,7 @@ absl::Status GlooMesh::Exchange(uint64_t tag, const Rows& rows) {
 absl::Status GlooMesh::Run(uint64_t tag, const Rows& rows, Milliseconds timeout) {
   Transfers transfers(*gloo_->context, gloo_->ticker, tag);
   const int world = options_.world;
-  int peer = -1;  // whom we deal with
+  int peer = -1;  // with which messages are exchanged now
   bool timed_out = false;
   // Each rank begins with its successor, so that not all send to the same one.
   const auto for_each_peer = [&](auto&& act) {

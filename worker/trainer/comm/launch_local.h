@@ -3,8 +3,8 @@
 //
 // Each rank gets `arguments` and then --rank i --world N --rendezvous served:HOST:PORT, the address
 // of a server on loopback that runs for as long as the ranks. Ranks inherit standard input, output
-// and error, and no other descriptor. Each is in a process group of its own, so that a terminal's Ctrl-C reaches them once,
-// through the launcher.
+// and error, and no other descriptor. Each is in a process group of its own, so that a terminal's
+// Ctrl-C reaches them once, through the launcher.
 //
 // No rank outlives the launch: when one fails the rest get SIGTERM and, after the grace, SIGKILL;
 // when the launching thread dies, however it dies, the kernel kills them all.

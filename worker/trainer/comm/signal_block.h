@@ -37,9 +37,9 @@ class BlockSigpipe {
   bool was_pending_;
 };
 
-// While alive, SIGINT and SIGTERM set a flag, without a handler: a thread of its own waits for them.
-// A handler would damage the heap: its frame is written below the stack pointer, and oneDNN's
-// generated products keep the stack pointer in a buffer on the heap while they run. Afterwards the
+// While alive, SIGINT and SIGTERM set a flag, without a handler: a thread of its own waits for
+// them. A handler would damage the heap: its frame is written below the stack pointer, and oneDNN's
+// generated GEMMs keep the stack pointer in a buffer on the heap while they run. Afterwards the
 // two stay blocked, so that a late one does not take the place of the exit code.
 //
 // A second SIGINT ends the process at once. A second SIGTERM does not: when one rank of a group has

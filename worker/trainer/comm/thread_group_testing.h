@@ -35,7 +35,7 @@ class ThreadCollective final : public Collective {
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
-  // Every rank sees what all ranks brought, then goes on once all have seen it.
+  // Every rank sees the operands of all ranks, and continues once all have seen them.
   absl::Status Meet(const void* mine, const std::function<void()>& see) {
     group_->in[static_cast<size_t>(rank())] = mine;
     group_->barrier.arrive_and_wait();

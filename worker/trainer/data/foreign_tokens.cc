@@ -304,8 +304,8 @@ absl::Status MegatronTokens::Load() {
                             boundaries * sizeof(int64_t);
   if (index.size() == expected + sequences && sequences > 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "the index has a mode for each of its %d sequences, as multimodal data sets "
-        "have, which are not supported",
+        "the index has a mode for each of its %d sequences: multimodal data sets are not "
+        "supported",
         sequences));
   }
   if (index.size() != expected) {

@@ -99,7 +99,7 @@ absl::Status ForEachField(const char* message, std::string_view bytes,
   return absl::OkStatus();
 }
 
-// What the parsed fields say beside the facts, with the format's defaults.
+// Parsed fields beside the facts, with the format's defaults.
 struct Parts {
   bool trainer_spec = false;
   bool normalizer_spec = false;

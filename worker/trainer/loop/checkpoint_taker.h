@@ -1,4 +1,4 @@
-// When a run takes checkpoints, and what becomes of them.
+// When a run takes checkpoints, and their outcomes.
 //
 // Ownership: CheckpointTaker owns the rank's checkpoint memory and borrows the rest. Thread-safety:
 // one thread; DecideCheckpoint is pure.

@@ -37,7 +37,7 @@ class JobControl {
   // The agreement; equal on all ranks.
   struct Boundary {
     bool stop = false;
-    bool last_checkpoint = false;    // if stop: take a checkpoint, whatever the spec says
+    bool last_checkpoint = false;    // if stop: take a checkpoint, whatever the spec requests
     bool pause = false;              // do not step before a later boundary
     bool storing = false;            // some rank is still storing its last checkpoint
     int64_t checkpoint_request = 0;  // a checkpoint is due when this has increased
@@ -52,9 +52,9 @@ class JobControl {
   JobControl(const JobControl&) = delete;
   JobControl& operator=(const JobControl&) = delete;
 
-  // What this rank says at the next boundary. An error of the link is Agree()'s.
+  // This rank's words for the next boundary. Agree() returns errors of the link.
   HostWords Ask(bool storing);
-  // What every rank said, by rank; the next Agree() uses it.
+  // The words of every rank, by rank; the next Agree() uses them.
   void Hear(std::vector<HostWords> said) { heard_ = std::move(said); }
   // All ranks call it together. `patience`: how long rank 0 may wait for a new message from its
   // daemon while the job is paused.
@@ -67,7 +67,7 @@ class JobControl {
  private:
   class Observer;
 
-  // Reads what the daemon wants, and what this rank says about it.
+  // Reads the daemon's commands; returns this rank's words.
   absl::StatusOr<HostWords> Say(bool storing, std::chrono::milliseconds patience);
   // Broadcasts rank 0's `text`, of `bytes` bytes.
   absl::StatusOr<std::string> Share(const std::string& text, int64_t bytes);

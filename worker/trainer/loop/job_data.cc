@@ -118,7 +118,7 @@ absl::StatusOr<DataTokenizer> OfData(const DataSpec& data, const std::vector<Sou
   if (label.empty() && others != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
         "data.tokenizer: ", others->path, " (", others->field,
-        ") does not say which tokenizer made it; give its file in data.tokenizer_model, "
+        ") does not record its tokenizer; give the tokenizer's file in data.tokenizer_model, "
         "'data.tokenizer: bytes', or its name alone in data.tokenizer_label"));
   }
   if (label.empty()) label = ByteTokenizer().label();

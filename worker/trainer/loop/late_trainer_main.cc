@@ -20,7 +20,8 @@ class LateTrainDevice : public TrainDevice {
 
   Device device() override { return {late_->backend(), late_->gemm(), late_->ops()}; }
   int threads() const override { return late_->backend().pool().threads(); }
-  absl::StatusOr<std::unique_ptr<Collective>> Ranks(std::unique_ptr<Collective> hosts) override {
+  absl::StatusOr<std::unique_ptr<Collective>> Ranks(std::unique_ptr<Collective> hosts,
+                                                    const HostJoiner&) override {
     return StagedCollective::Create(late_->backend(), std::move(hosts));
   }
 
@@ -28,7 +29,7 @@ class LateTrainDevice : public TrainDevice {
   const std::unique_ptr<LateDevice> late_;
 };
 
-absl::StatusOr<std::unique_ptr<TrainDevice>> MakeLateDevice(const JobSpec& spec) {
+absl::StatusOr<std::unique_ptr<TrainDevice>> MakeLateDevice(const JobSpec& spec, int) {
   LateBackend::Options options = {.threads = static_cast<int>(spec.resources.threads),
                                   .seed = static_cast<uint64_t>(getpid())};
   if (spec.resources.memory_mib > 0) {

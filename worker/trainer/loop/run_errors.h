@@ -10,14 +10,14 @@
 
 namespace nibble {
 
-// Of a model or an optimizer: one that rejects its configuration would reject it again.
+// For errors of a model or an optimizer: it would reject the same configuration again.
 absl::Status OfSpec(absl::Status status);
 
-// Of the data: missing or unusable data will not be better in another attempt; a full disk or a
-// failed read may be.
+// For errors of the data: missing or unusable data will not improve in another attempt, but a full
+// disk or a failed read may.
 absl::Status OfData(absl::Status status);
 
-// Of the checkpoint to resume from: DataLoss and NotFound concern the stored bytes;
+// For errors of the checkpoint to resume from: DataLoss and NotFound concern the stored bytes;
 // FailedPrecondition means that the spec differs from the checkpoint's.
 absl::Status OfCheckpoint(absl::Status status);
 

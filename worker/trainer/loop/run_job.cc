@@ -33,7 +33,7 @@ constexpr int kBatchesAhead = 2;
 // Between two agreements of paused ranks: shorter than the timeout of any collective.
 constexpr std::chrono::milliseconds kPausePatience(500);
 
-// What a run owns, in the order in which it is made, and the loop over its steps.
+// The objects of a run, in the order in which they are made, and the loop over its steps.
 class JobRun {
  public:
   JobRun(const JobSpec& spec, std::unique_ptr<TrainDevice> device,
@@ -67,7 +67,7 @@ class JobRun {
   const std::unique_ptr<Collective> ranks_;
   Collective& collective_;
   const RunOptions& options_;
-  std::unique_ptr<RankLink> link_;  // null: nobody serves this rank
+  std::unique_ptr<RankLink> link_;  // null: no process serves this rank
   std::unique_ptr<JobControl> control_;
   std::unique_ptr<RunReporter> reporter_;
   std::optional<JobData> data_;
@@ -77,7 +77,7 @@ class JobRun {
   std::unique_ptr<CheckpointTaker> checkpoints_;
   std::optional<RunModel::Resumed> resumed_;
   std::string begins_with_;        // notice of a run that starts from another job's weights
-  bool final_checkpoint_ = false;  // the run stops with a checkpoint, whatever the spec says
+  bool final_checkpoint_ = false;  // the run stops with a checkpoint, whatever the spec requests
   RunSummary summary_;
 };
 
@@ -291,7 +291,8 @@ absl::Status JobRun::TrainAll() {
 void JobRun::WriteStart() {
   const int64_t next = trainer().next_step();
   reporter_->Begin();
-  reporter_->Write(StartOf(spec_, trainer().outline(), next, device_->threads()));
+  reporter_->Write(
+      StartOf(spec_, trainer().outline(), next, device_->threads(), collective_.Name()));
   const MemoryUse use = device_->device().memory().use();
   reporter_->Write(MemoryOf(trainer(), use, next));
   reporter_->Note(
@@ -351,8 +352,10 @@ absl::StatusOr<RunSummary> JobRun::Execute() {
 absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, std::unique_ptr<Collective> hosts,
                                   const RunOptions& options) {
   NIBBLE_RETURN_IF_ERROR(Validate(spec));
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TrainDevice> device, options.device(spec));
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Collective> ranks, device->Ranks(std::move(hosts)));
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TrainDevice> device,
+                          options.device(spec, options.local_rank));
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Collective> ranks,
+                          device->Ranks(std::move(hosts), options.join));
   return JobRun(spec, std::move(device), std::move(ranks), options).Execute();
 }
 

@@ -35,6 +35,10 @@ struct RunOptions {
   const std::atomic<bool>* stop = nullptr;
   // Makes the rank's device.
   DeviceFactory device = MakeDevice;
+  int local_rank = 0;  // this rank's number on its node
+  // Joins another group of the ranks' processes. Null: there is one rank, or their devices need no
+  // other group.
+  HostJoiner join = nullptr;
   // Progress output of rank 0; null: none.
   std::ostream* progress = nullptr;
   bool terminal = false;  // progress is a terminal
@@ -53,7 +57,8 @@ struct RunSummary {
   int64_t last_checkpoint = -1;  // step of the newest one stored
   double loss = 0;               // of the last step
   std::string reason;            // "completed", "early_stop", "stopped"
-  // Of the last checkpoint attempted; if not OK, the steps since the one before are not saved.
+  // Outcome of the last checkpoint attempted; if not OK, the steps since the one before are not
+  // saved.
   absl::Status checkpoint_status;
 };
 

@@ -13,7 +13,7 @@
 namespace nibble {
 namespace {
 
-// An opened checkpoint, and the job that it is of.
+// An opened checkpoint, and the job that wrote it.
 struct OpenedCheckpoint {
   std::string job;
   std::unique_ptr<CheckpointStore> store;

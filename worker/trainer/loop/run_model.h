@@ -1,5 +1,5 @@
-// What a run trains: parameters, trainer, and the state that is saved to checkpoints and loaded
-// from them.
+// The objects that a run trains with: parameters, trainer, and the state that is saved to
+// checkpoints and loaded from them.
 //
 // Ownership: owns all of them; borrows spec, device and collective. Thread-safety: one thread.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_RUN_MODEL_H_

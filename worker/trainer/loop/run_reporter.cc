@@ -30,7 +30,8 @@ ResolvedRecipe ResolveOrEmpty(const Recipe& recipe, const Outline& outline) {
 
 }  // namespace
 
-StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads) {
+StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads,
+                   const std::string& collectives) {
   return {.job = spec.name,
           .version = kVersion,
           .model = spec.model.name,
@@ -46,6 +47,7 @@ StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_st
           .ranks = spec.resources.ranks,
           .threads = threads,
           .device = std::string(ChoiceName(spec.resources.device)),
+          .collectives = collectives,
           .seed = spec.training.seed,
           .spec = ToYaml(spec)};
 }
@@ -59,6 +61,8 @@ MemoryEvent MemoryOf(const Trainer& trainer, const MemoryUse& use, int64_t step)
           .working_weights = static_cast<int64_t>(plan.working_weights),
           .activations = static_cast<int64_t>(plan.activations),
           .scratch = static_cast<int64_t>(plan.scratch),
+          .operations = static_cast<int64_t>(plan.operations),
+          .fixed = static_cast<int64_t>(plan.fixed),
           .total = static_cast<int64_t>(plan.total()),
           .capacity = static_cast<int64_t>(use.capacity)};
 }

@@ -1,4 +1,4 @@
-// What a run reports about itself: events and progress. rank_status.h has the reports to the
+// The reports of a run about itself: events and progress. rank_status.h has the reports to the
 // daemon.
 //
 // Ownership: a RunReporter owns event log and progress and borrows the stream. Thread-safety: one
@@ -26,13 +26,14 @@
 
 namespace nibble {
 
-StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads);
+StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads,
+                   const std::string& collectives);
 // For a run that begins with step `step`.
 MemoryEvent MemoryOf(const Trainer& trainer, const MemoryUse& use, int64_t step);
 // One for every operand sampled.
 std::vector<link::v1::PrecisionSample> PrecisionOf(const StepReport& report, const Outline& outline,
                                                    const Timeline& timeline);
-// How the products of the trainer's linear layers are computed under the recipe that it prepared,
+// How the GEMMs of the trainer's linear layers are computed under the recipe that it prepared,
 // from `step` on.
 std::vector<link::v1::ProductPath> ProductsOf(const Trainer& trainer, int64_t step);
 // If a guard found something.

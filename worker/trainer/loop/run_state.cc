@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kStagedElements = int64_t{1} << 20;
 
-// What this rank owns of parameter `param`.
+// This rank's part of parameter `param`.
 struct Owned {
   int64_t begin = 0, count = 0;  // of the parameter
   int64_t state = 0;             // where its moments begin

@@ -32,7 +32,7 @@ class RunState {
 
   // The tensors that this rank saves; constant.
   const std::vector<TensorSlice>& slices() const { return slices_; }
-  // Begins to copy into buffers[i], pinned: [SliceBytes(slices()[i])]. The copy goes on beside the
+  // Begins to copy into buffers[i], pinned: [SliceBytes(slices()[i])]. The copy runs beside the
   // next step, whose update waits for it.
   absl::Status Save(absl::Span<const absl::Span<std::byte>> buffers);
   // Whether the copy has ended. With `wait`, returns once it has.
@@ -43,7 +43,7 @@ class RunState {
   // Restores the trainer to the checkpoint. FailedPrecondition, naming the field, if the checkpoint
   // has a newer formula version or its run differs in a field that affects the numbers. After a
   // read error the trainer's state is inconsistent and it must not be used. Returns a notice for
-  // people if the run goes on with other bits than it would have had: its products were computed by
+  // people if the bits of the run will differ from here on, because its GEMMs were computed by
   // another library or card.
   absl::StatusOr<std::string> Load(const CheckpointReader& checkpoint);
   // Loads only the weights, of another job's checkpoint: the trainer stays at its first step.

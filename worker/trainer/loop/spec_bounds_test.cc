@@ -56,8 +56,8 @@ training: {steps: 1000, batch: 2}
 )");
 }
 
-// What goes with an end of a range: other fields that must fit it, and small ones, so that a wide
-// model has few parameters and a long step few logits.
+// Settings that accompany an end of a range: other fields that must fit it, and small ones, so that
+// a wide model has few parameters and a long step few logits.
 Settings GoesWith(const std::string& path, bool most) {
   const Settings one_token = {"model.vocab=1", "data.tokenizer=sentencepiece",
                               "data.tokenizer_model=none.model"};
@@ -185,7 +185,7 @@ struct Ends {
   std::string least, most;
 };
 
-// Of "[1, 16] where the pattern has M" and "0 or [1.0e-12, 10000]".
+// Parses texts such as "[1, 16] where the pattern has M" and "0 or [1.0e-12, 10000]".
 Ends EndsOf(const FieldDoc& doc) {
   const size_t open = doc.allowed.find('['), comma = doc.allowed.find(", ", open);
   const size_t close = doc.allowed.find(']', open);

@@ -33,7 +33,7 @@ class StepTimes {
   explicit StepTimes(Backend& backend) : backend_(backend) {}
 
   absl::Status Begin();
-  // What was enqueued since the last call was this part. The update comes last.
+  // The work enqueued since the last call belongs to this part. The update comes last.
   absl::Status End(StepPart part);
   // Once the decision of the step has been read: its parts, with the update of the step before.
   absl::StatusOr<StepSeconds> Read();

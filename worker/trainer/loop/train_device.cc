@@ -8,8 +8,8 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/layers/cpu_layer_ops.h"
 #include "kernels/cuda/device/cuda_device.h"
+#include "kernels/cuda/nccl/nccl_group.h"
 #include "kernels/gemm/cpu_gemm.h"
-#include "worker/trainer/comm/staged_collective.h"
 
 namespace nibble {
 namespace {
@@ -21,7 +21,8 @@ class CpuTrainDevice : public TrainDevice {
 
   Device device() override { return {*backend_, *gemm_, ops_}; }
   int threads() const override { return backend_->pool().threads(); }
-  absl::StatusOr<std::unique_ptr<Collective>> Ranks(std::unique_ptr<Collective> hosts) override {
+  absl::StatusOr<std::unique_ptr<Collective>> Ranks(std::unique_ptr<Collective> hosts,
+                                                    const HostJoiner&) override {
     return hosts;  // tensors are in the hosts' memory
   }
 
@@ -33,28 +34,51 @@ class CpuTrainDevice : public TrainDevice {
 
 class CudaTrainDevice : public TrainDevice {
  public:
-  explicit CudaTrainDevice(std::unique_ptr<CudaDevice> card) : card_(std::move(card)) {}
+  CudaTrainDevice(std::unique_ptr<CudaDevice> card, const CardRanks& ranks)
+      : card_(std::move(card)), ranks_(ranks) {}
 
   Device device() override { return {card_->backend(), card_->gemm(), card_->ops()}; }
   int threads() const override { return 1; }
-  absl::StatusOr<std::unique_ptr<Collective>> Ranks(std::unique_ptr<Collective> hosts) override {
-    return StagedCollective::Create(card_->backend(), std::move(hosts));
+  absl::StatusOr<std::unique_ptr<Collective>> Ranks(std::unique_ptr<Collective> hosts,
+                                                    const HostJoiner& join) override {
+    return ConnectCards(*card_, std::move(hosts), join, ranks_);
   }
 
  private:
   const std::unique_ptr<CudaDevice> card_;
+  const CardRanks ranks_;
 };
+
+CardRanks RanksOf(const ResourceSpec& resources) {
+  CardRanks ranks;
+  switch (resources.collectives) {
+    case JobCollectives::kAuto:
+      ranks.transport = CardTransport::kAuto;
+      break;
+    case JobCollectives::kNccl:
+      ranks.transport = CardTransport::kNccl;
+      break;
+    case JobCollectives::kStaged:
+      ranks.transport = CardTransport::kStaged;
+      break;
+  }
+  ranks.sums =
+      resources.reduction == JobReduction::kNccl ? NcclSums::kLibrary : NcclSums::kRankOrder;
+  return ranks;
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TrainDevice>> MakeDevice(const JobSpec& spec) {
+absl::StatusOr<std::unique_ptr<TrainDevice>> MakeDevice(const JobSpec& spec, int local_rank) {
   const size_t memory = static_cast<size_t>(spec.resources.memory_mib) << 20;
   if (spec.resources.device == JobDevice::kCuda) {
+    NIBBLE_ASSIGN_OR_RETURN(const int cards, CudaDevice::Count());
     NIBBLE_ASSIGN_OR_RETURN(
         std::unique_ptr<CudaDevice> card,
-        CudaDevice::Create(
-            {.memory_bytes = memory, .native = spec.training.products != JobProducts::kEmulated}));
-    return std::make_unique<CudaTrainDevice>(std::move(card));
+        CudaDevice::Create({.index = cards == 0 ? 0 : local_rank % cards,
+                            .memory_bytes = memory,
+                            .native = spec.training.products != JobProducts::kEmulated}));
+    return std::make_unique<CudaTrainDevice>(std::move(card), RanksOf(spec.resources));
   }
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<CpuBackend> backend,
                           CpuBackend::Create({.threads = static_cast<int>(spec.resources.threads),

@@ -153,6 +153,10 @@ absl::Status Trainer::SetRecipe(int64_t step) {
     }
     NIBBLE_RETURN_IF_ERROR(model.status());
     model_ = *std::move(model);
+    // Nothing else is allocated yet but what the plan knows, and no pass has run.
+    const MemoryPlan plan = memory();
+    const size_t used = options_.device.memory().use().used;
+    fixed_memory_ = used - std::min(used, plan.total() - plan.operations);
   } else {
     NIBBLE_RETURN_IF_ERROR(model_->SetRecipe(recipe));
   }
@@ -176,6 +180,7 @@ MemoryPlan Trainer::memory() const {
   constexpr size_t kBytes = sizeof(float);
   plan.weights = plan.gradients = static_cast<size_t>(parameters().elements()) * kBytes;
   plan.moments = 2 * static_cast<size_t>(optimizer_->elements()) * kBytes;
+  plan.fixed = fixed_memory_;
   return plan;
 }
 

@@ -53,7 +53,7 @@ struct StepReport {
   bool spike = false;       // the guard detected a loss spike
   double spike_z = 0;
   std::vector<BadOperand> bad_operands;  // of this rank, three at most
-  // Of this rank's last micro-batch, if the step samples them.
+  // Figures of this rank's last micro-batch, if the step samples them.
   std::vector<OperandFigures> figures;
 };
 
@@ -85,8 +85,8 @@ class Trainer {
   // Checks a recipe against the trainer's model, batch and precision, but not against memory.
   absl::Status CheckRecipe(const Recipe& recipe) const;
 
-  // What a rank's host says to the others with a step's numbers, asked as late as possible; and
-  // what each said, by rank.
+  // The words of a rank's host to the others, sent with a step's numbers and requested as late as
+  // possible; and the words of each rank, by rank.
   using Ask = absl::FunctionRef<HostWords()>;
   using Hear = absl::FunctionRef<void(std::vector<HostWords>)>;
 
@@ -127,7 +127,7 @@ class Trainer {
   Timeline& timeline() { return timeline_; }
   const Timeline& timeline() const { return timeline_; }
   const Model& model() const { return *model_; }
-  // Under the recipe in effect. Without buffers of products and attention, which the device makes
+  // Under the recipe in effect. Without the buffers of GEMMs and attention, which the device makes
   // in the first step, and without batches.
   MemoryPlan memory() const;
   const Outline& outline() const { return options_.parameters.outline(); }
@@ -147,7 +147,7 @@ class Trainer {
   StepContext ContextFor(int64_t step, int64_t micro, const FedBatch& batch) const;
   absl::Status RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled);
   absl::Status FindBadOperands(StepReport& report);
-  // What the outcome says, in the report.
+  // Records the outcome in the report, and applies the guards.
   absl::Status Judge(const StepOutcome& outcome, StepReport& report);
   // Applies the spec's policy for a step with non-finite numbers.
   absl::Status JudgeNonFinite(StepReport& report);
@@ -158,6 +158,7 @@ class Trainer {
   int64_t tokens_;  // of a micro-batch
   Timeline timeline_;
   int64_t revision_ = 0;  // in effect
+  size_t fixed_memory_ = 0;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ShardedAdamW> optimizer_;
   std::optional<SpikeGuard> guard_;

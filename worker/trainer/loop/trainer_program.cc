@@ -1,5 +1,6 @@
 #include "worker/trainer/loop/trainer_program.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <fstream>
@@ -194,16 +195,19 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec,
     const TrainerExit begun = BeginLocally(arguments, spec, local, link, checkpoints);
     if (begun != TrainerExit::kDone) return begun;
   }
+  // Groups of one launch have names of their own; the first is named after the attempt.
+  const auto join = [&arguments](const std::string& name) {
+    return nibble::CreateGloo({.rank = arguments.rank,
+                               .world = arguments.world,
+                               .rendezvous = arguments.rendezvous,
+                               .attempt = absl::StrCat(arguments.attempt, name),
+                               .bind_address = arguments.bind_address});
+  };
   std::unique_ptr<nibble::Collective> collective;
   if (spec.resources.ranks == 1) {
     collective = nibble::CreateLocal();
   } else {
-    absl::StatusOr<std::unique_ptr<nibble::Collective>> gloo =
-        nibble::CreateGloo({.rank = arguments.rank,
-                            .world = arguments.world,
-                            .rendezvous = arguments.rendezvous,
-                            .attempt = absl::StrCat(arguments.attempt),
-                            .bind_address = arguments.bind_address});
+    absl::StatusOr<std::unique_ptr<nibble::Collective>> gloo = join("");
     if (!gloo.ok()) {
       // Ranks that do not meet wait for one that is not there.
       const bool waited =
@@ -214,16 +218,18 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec,
   }
   std::atomic<bool> stop_requested = false;
   const nibble::StopSignals stop_signals(stop_requested);
-  const absl::StatusOr<nibble::RunSummary> summary =
-      nibble::RunJob(spec, std::move(collective),
-                     {.stop = &stop_requested,
-                      .device = factory,
-                      .progress = arguments.quiet ? nullptr : &std::cerr,
-                      .terminal = nibble::IsTerminal(2),
-                      .checkpoints = std::move(checkpoints),
-                      .link = std::move(link),
-                      .prepares_data = arguments.local_rank < 0 ? arguments.rank <= 0
-                                                                : arguments.local_rank == 0});
+  const absl::StatusOr<nibble::RunSummary> summary = nibble::RunJob(
+      spec, std::move(collective),
+      {.stop = &stop_requested,
+       .device = factory,
+       .local_rank = std::max(0, arguments.local_rank < 0 ? arguments.rank : arguments.local_rank),
+       .join = [&join](const std::string& name) { return join("/" + name); },
+       .progress = arguments.quiet ? nullptr : &std::cerr,
+       .terminal = nibble::IsTerminal(2),
+       .checkpoints = std::move(checkpoints),
+       .link = std::move(link),
+       .prepares_data =
+           arguments.local_rank < 0 ? arguments.rank <= 0 : arguments.local_rank == 0});
   if (!summary.ok()) return Complain(summary.status());
   const bool reports = arguments.rank <= 0;
   if (reports && summary->failed_checkpoints > 0) {

@@ -161,8 +161,8 @@ TEST(Trainer, AModelThatDoesNotFitIsRefusedWithTheSizesAndTheNearestSettingsThat
   const Rig roomy(spec, size_t{1} << 40);
   const MemoryPlan plan = roomy.trainer->memory();
   const size_t used = roomy.device.backend->memory().meter().used();
-  EXPECT_LE(plan.total(), used);
-  EXPECT_GT(plan.total(), used - used / 4) << "batches and heads are small beside the plan";
+  EXPECT_EQ(plan.total(), used);
+  EXPECT_LT(plan.fixed, used / 4) << "batches and heads are small beside the plan";
 
   const auto refused = [&](const JobSpec& of, size_t memory_bytes) {
     TestDevice device(2, memory_bytes);
@@ -180,7 +180,7 @@ TEST(Trainer, AModelThatDoesNotFitIsRefusedWithTheSizesAndTheNearestSettingsThat
   const std::string message(tight.message());
   EXPECT_NE(message.find("micro-batches of 4 x 32 tokens take"), std::string::npos) << message;
   EXPECT_NE(message.find("training.micro_batch: 2 ("), std::string::npos) << message;
-  // What it says holds.
+  // The suggested setting fits.
   spec.training.micro_batch = 2;
   EXPECT_TRUE(refused(spec, used - plan.activations / 3).ok());
 
@@ -286,7 +286,7 @@ TEST(Trainer, SkippedStepsInARowHaveABoundAfterWhichTheSpecSaysWhatHappens) {
     spec.guards.max_skips = 3;
     spec.guards.after_skips = policy;
     Rig rig(spec);
-    // Of a layer that every token passes.
+    // A weight of a layer that every token passes.
     float& weight =
         rig.parameters->weight(*rig.trainer->outline().Find("blocks.1.mlp.up.weight"))[3];
     const float good = weight;
@@ -339,7 +339,7 @@ TEST(Trainer, TheTimeOfAStepIsTheSumOfItsParts) {
   // Every event takes a second of this clock: those between the parts of two micro-batches, of the
   // reduction and of the update, and a few within them.
   EXPECT_GE(s.step_seconds(), 2 * 4 + 2);
-  // Of the update before.
+  // The update of the previous step.
   EXPECT_EQ(s.update_seconds(), 1);
 }
 

@@ -84,8 +84,8 @@ class Linear {
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
                         const MutableMatrix& dx);
 
-  // Appends the figures of its quantised operands. `heads`: the host's copy of what begins at
-  // `figures`, the region of their heads.
+  // Appends the figures of its quantised operands. `heads`: the host's copy of the region of heads,
+  // which begins at `figures`.
   void AppendFigures(const char* heads, const char* figures,
                      std::vector<OperandFigures>& out) const;
 
@@ -114,8 +114,8 @@ class Linear {
 
   LayerRecipe recipe_;
   std::array<GemmPlan, kLinearGemms> plans_;
-  // Fprop and Dgrad share one quantisation in square blocks. Not where codes are multiplied: each
-  // product wants them along its own sum.
+  // Fprop and Dgrad share one quantisation in square blocks, unless codes are multiplied: each GEMM
+  // then needs them along its own contracted dimension.
   bool weight_serves_both_ = false;
   Copy fprop_x_, fprop_w_, dgrad_dy_, dgrad_w_, wgrad_dy_, wgrad_x_;
   Buffer bf16_weight_;  // [out, in], of an FP32 weight if an operand is BF16

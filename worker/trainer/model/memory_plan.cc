@@ -30,7 +30,8 @@ std::string MemoryPlanText(const MemoryPlan& plan) {
     size_t bytes;
   } parts[] = {{" weights", plan.weights},          {", gradients", plan.gradients},
                {", moments", plan.moments},         {", working weights", plan.working_weights},
-               {", activations", plan.activations}, {", scratch", plan.scratch}};
+               {", activations", plan.activations}, {", scratch", plan.scratch},
+               {", operations", plan.operations},   {", fixed", plan.fixed}};
   for (const auto& part : parts) {
     absl::StrAppendFormat(&text, "%s %.2f", part.name,
                           static_cast<double>(part.bytes) / unit.bytes);

@@ -20,7 +20,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/ops/norm_ops.h"
+#include "kernels/ops/sequence.h"
 #include "worker/trainer/model/linear.h"
+#include "worker/trainer/model/memory_plan.h"
 #include "worker/trainer/model/sequence_state.h"
 
 namespace nibble {
@@ -38,6 +40,9 @@ class Mixer {
   // rows; AllocateBackward() only for training, after the other.
   virtual absl::Status AllocateForward(int64_t tokens, const Places& places) = 0;
   virtual absl::Status AllocateBackward(int64_t tokens, const Places& places) = 0;
+
+  // What the operations of its backward pass keep; after AllocateBackward().
+  virtual OperationScratch BackwardScratch(const SequenceLayout& layout) const = 0;
 
   // The state of an empty sequence that may grow to `capacity` tokens; null if the mixer keeps no
   // state.

@@ -12,9 +12,9 @@ namespace nibble {
 namespace {
 
 // A chunk's logits and their gradient take Backend::chunk_bytes(). Small chunks read and write the
-// weight's FP32 gradient more often, which costs d_model / rows of what the logits cost, or so.
+// weight's FP32 gradient more often, which costs about d_model / rows of the cost of the logits.
 constexpr int64_t kFewestRows = 128;
-constexpr int64_t kFewestRowBytes = int64_t{64} << 10;  // a narrower row counts as so many
+constexpr int64_t kFewestRowBytes = int64_t{64} << 10;  // narrower rows count as this many
 
 // Each head has a buffer of its own.
 static_assert(sizeof(QuantHead) <= Region::kAlign);
@@ -150,7 +150,8 @@ absl::StatusOr<MemoryPlan> Model::Measure(const Device& device, Parameters& para
 MemoryPlan Model::memory() const {
   return {.working_weights = step_.bytes(),
           .activations = kept_.bytes() + saved_.bytes(),
-          .scratch = scratch_.bytes() + transient_.bytes() + figures_.bytes()};
+          .scratch = scratch_.bytes() + transient_.bytes() + figures_.bytes(),
+          .operations = operations_.total()};
 }
 
 absl::Status Model::Build() {
@@ -191,13 +192,16 @@ absl::Status Model::SetRecipe(const ResolvedRecipe& recipe) {
   NIBBLE_RETURN_IF_ERROR(Measure(recipe));
   const MemoryUse use = device_.memory().use();
   const MemoryPlan plan = memory();
-  if (use.capacity > 0 && plan.of_model() > use.capacity - std::min(use.used, use.capacity)) {
+  // What operations keep of earlier passes is in use already.
+  const size_t wanted = plan.of_model() - std::min(plan.operations, operations_kept_);
+  if (use.capacity > 0 && wanted > use.capacity - std::min(use.used, use.capacity)) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "micro-batches of ", options_.sequences, " x ", options_.length, " tokens take ",
         BytesOfMemory(plan.of_model()), " (activations ", BytesOfMemory(plan.activations),
         ", working weights ", BytesOfMemory(plan.working_weights), ", scratch ",
-        BytesOfMemory(plan.scratch), "); of ", BytesOfMemory(use.capacity), ", ",
-        BytesOfMemory(use.used), " are in use by weights, gradients, moments and products"));
+        BytesOfMemory(plan.scratch), ", operations ", BytesOfMemory(plan.operations), "); of ",
+        BytesOfMemory(use.capacity), ", ", BytesOfMemory(use.used),
+        " are in use by weights, gradients, moments and GEMMs"));
   }
   for (Region* region : Regions()) NIBBLE_RETURN_IF_ERROR(region->Commit());
   NIBBLE_RETURN_IF_ERROR(Plan());
@@ -259,10 +263,54 @@ absl::Status Model::Plan() {
   scratch_.Rewind();
   if (status.ok()) status = head_.Allocate(tokens_, step_, scratch_);
   if (!status.ok()) return status;
-  // A buffer of its own for each head: where memory is only measured, this many are known by now.
+  // One count for each head; heads have a buffer each, so the region's size gives their number.
   NIBBLE_ASSIGN_OR_RETURN(non_finite_,
                           step_.Allocate(static_cast<size_t>(heads()) * sizeof(uint64_t)));
+  operations_ = BackwardScratch();
   return absl::OkStatus();
+}
+
+NormBackward Model::BackwardOf(const Block& block, const ConstMatrix& residual) const {
+  return {.norm = block.norm.params,
+          .x = block.input.view(),
+          .dout = dnormed_.view(),
+          .residual = residual,
+          .mean = block.mean.data<float>(),
+          .rstd = block.rstd.data<float>(),
+          .dx = dx_.mut(),
+          .dweight = block.norm.dweight,
+          .dbias = block.norm.dbias};
+}
+
+EmbeddingBackward Model::EmbeddingBackwardOf(const SequenceLayout& layout,
+                                             const int32_t* tokens) const {
+  const ModelSpec& spec = parameters_.outline().spec;
+  return {.layout = layout,
+          .tokens = tokens,
+          .vocab = spec.vocab,
+          .dout = dx_.view(),
+          .dtable = parameters_.gradient(embedding_),
+          .max_positions = spec.max_positions,
+          .dpositions = positions_ < 0 ? nullptr : parameters_.gradient(positions_)};
+}
+
+OperationScratch Model::BackwardScratch() const {
+  LayerOps& ops = device_.ops;
+  const SequenceLayout layout = {.sequences = options_.sequences, .length = options_.length};
+  OperationScratch scratch = {
+      .norm = ops.norm().ScratchBytes(BackwardOf(final_, {})),
+      .token = ops.token().ScratchBytes(EmbeddingBackwardOf(layout, nullptr))};
+  for (const Block& block : blocks_) {
+    scratch.Fit(block.mixer->BackwardScratch(layout));
+    scratch.Fit({.norm = ops.norm().ScratchBytes(BackwardOf(block, dx_.view()))});
+    for (const Linear* linear : block.mixer->linears()) {
+      if (linear->bias() == nullptr) continue;
+      const int64_t out = linear->info().out;
+      const ConstMatrix dy = {nullptr, options_.activations, tokens_, out, out};
+      scratch.Fit({.elementwise = ops.elementwise().ScratchBytes(BiasBackward{.dy = dy})});
+    }
+  }
+  return scratch;
 }
 
 absl::Status Model::BeginStep(const StepContext& context) {
@@ -336,14 +384,8 @@ absl::Status Model::RunBlocks(const StepContext& context, const ModelBatch& batc
 
 absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch, Done done) {
   // Head left the gradient of the normed output in dnormed_.
-  absl::Status status = device_.ops.norm().Backward(NormBackward{.norm = final_.norm.params,
-                                                                 .x = final_.input.view(),
-                                                                 .dout = dnormed_.view(),
-                                                                 .mean = final_.mean.data<float>(),
-                                                                 .rstd = final_.rstd.data<float>(),
-                                                                 .dx = dx_.mut(),
-                                                                 .dweight = final_.norm.dweight,
-                                                                 .dbias = final_.norm.dbias});
+  operations_kept_ = std::max(operations_kept_, operations_.total());
+  absl::Status status = device_.ops.norm().Backward(BackwardOf(final_, {}));
   const int64_t last = parameters_.outline().spec.blocks() - 1;
   if (status.ok()) status = done(last + 1);
   for (int64_t i = last; status.ok() && i >= 0; --i) {
@@ -354,28 +396,13 @@ absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch
       status = block.mixer->Backward(context, Normed(block).view(), dx_.view(), dnormed_.mut());
     }
     if (status.ok()) {
-      status = device_.ops.norm().Backward(NormBackward{.norm = block.norm.params,
-                                                        .x = block.input.view(),
-                                                        .dout = dnormed_.view(),
-                                                        .residual = dx_.view(),
-                                                        .mean = block.mean.data<float>(),
-                                                        .rstd = block.rstd.data<float>(),
-                                                        .dx = dx_.mut(),
-                                                        .dweight = block.norm.dweight,
-                                                        .dbias = block.norm.dbias});
+      status = device_.ops.norm().Backward(BackwardOf(block, dx_.view()));
     }
     if (status.ok()) status = done(i);
   }
   if (!status.ok()) return status;
-  const ModelSpec& spec = parameters_.outline().spec;
-  NIBBLE_RETURN_IF_ERROR(device_.ops.token().Backward(EmbeddingBackward{
-      .layout = context.layout,
-      .tokens = batch.tokens,
-      .vocab = spec.vocab,
-      .dout = dx_.view(),
-      .dtable = parameters_.gradient(embedding_),
-      .max_positions = spec.max_positions,
-      .dpositions = positions_ < 0 ? nullptr : parameters_.gradient(positions_)}));
+  NIBBLE_RETURN_IF_ERROR(
+      device_.ops.token().Backward(EmbeddingBackwardOf(context.layout, batch.tokens)));
   return done(-1);
 }
 

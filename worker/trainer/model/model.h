@@ -65,8 +65,8 @@ class Head {
   ActivationBuffer dlogits_;      // [chunk_rows, vocab], in place if activations are FP32
 };
 
-// How a product of linear layers is multiplied under the recipe in effect; those with equal fields
-// are counted together.
+// How a GEMM of linear layers is computed under the recipe in effect; GEMMs with equal fields are
+// counted together.
 struct ProductUse {
   LinearGemm gemm = LinearGemm::kFprop;
   std::string path;        // as GemmPlan
@@ -100,7 +100,7 @@ class Model {
   // The model's parts of the plan that Create() would make; allocates nothing.
   static absl::StatusOr<MemoryPlan> Measure(const Device& device, Parameters& parameters,
                                             const ResolvedRecipe& recipe, const Options& options);
-  // Of the recipe in effect, or of the one that was refused last.
+  // The plan of the recipe in effect, or of the one that was refused last.
   MemoryPlan memory() const;
 
   // Between steps: plans the memory anew if the recipe differs. After an error the model has no
@@ -108,7 +108,7 @@ class Model {
   // the memory has left; it names both.
   absl::Status SetRecipe(const ResolvedRecipe& recipe);
 
-  // By product, in the order of the layers.
+  // By GEMM, in the order of the layers.
   std::vector<ProductUse> Products() const;
 
   // Makes the working copies of the weights; zeroes gradients that are only accumulated.
@@ -141,8 +141,7 @@ class Model {
   std::vector<OperandFigures> FiguresOf(const void* copied) const;
   // Both at once. Waits for the queue.
   absl::StatusOr<std::vector<OperandFigures>> ReadFigures() const;
-  // The same with the counts of this step as heads' non_finite and nothing else. Waits for the
-  // queue.
+  // The same, but only non_finite is filled in, with the counts of this step. Waits for the queue.
   absl::StatusOr<std::vector<OperandFigures>> ReadNonFinite() const;
 
   // Bytes saved for the backward pass.
@@ -160,7 +159,7 @@ class Model {
   Model(const Device& device, Parameters& parameters, const Options& options, Head head);
   static absl::StatusOr<std::unique_ptr<Model>> Make(const Device& device, Parameters& parameters,
                                                      const Options& options);
-  // Plans without memory: the regions then know their sizes.
+  // Plans without allocating: afterwards the regions know their sizes.
   absl::Status Measure(const ResolvedRecipe& recipe);
 
   int64_t heads() const { return static_cast<int64_t>(figures_.bytes() / Region::kAlign); }
@@ -169,6 +168,9 @@ class Model {
   }
   absl::Status Build();
   absl::Status Plan();
+  OperationScratch BackwardScratch() const;
+  NormBackward BackwardOf(const Block& block, const ConstMatrix& residual) const;
+  EmbeddingBackward EmbeddingBackwardOf(const SequenceLayout& layout, const int32_t* tokens) const;
   absl::Status RunBlocks(const StepContext& context, const ModelBatch& batch);
   absl::Status ForwardBlock(const StepContext& context, int64_t i, bool again);
   const ActivationBuffer& Normed(const Block& block) const {
@@ -189,11 +191,13 @@ class Model {
 
   ResolvedRecipe recipe_;
   bool planned_ = false;
-  Buffer non_finite_;        // [heads] uint64, of this step
-  ActivationBuffer normed_;  // of mixers that do not keep it
-  ActivationBuffer mixed_;   // a mixer's output
-  ActivationBuffer last_;    // after the final norm
-  ActivationBuffer dx_;      // gradient of the residual stream
+  OperationScratch operations_;  // of the passes
+  size_t operations_kept_ = 0;   // of passes that have run
+  Buffer non_finite_;            // [heads] uint64, of this step
+  ActivationBuffer normed_;      // of mixers that do not keep it
+  ActivationBuffer mixed_;       // a mixer's output
+  ActivationBuffer last_;        // after the final norm
+  ActivationBuffer dx_;          // gradient of the residual stream
   ActivationBuffer dnormed_;
 };
 

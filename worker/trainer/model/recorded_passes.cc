@@ -18,7 +18,7 @@ absl::Status RecordedPasses::Run(const Key& key, absl::FunctionRef<absl::Status(
   if (recording == nullptr) NIBBLE_RETURN_IF_ERROR(Record(recording, pass));
   const absl::Status ran = queue_.Run(*recording);
   if (absl::IsFailedPrecondition(ran)) {
-    // Its memory may be gone: as if it had never run.
+    // Memory that it uses may be gone: start over as if the pass had never run.
     recording = nullptr;
     return pass();
   }

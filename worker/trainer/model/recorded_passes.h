@@ -1,7 +1,7 @@
-// Runs the passes of micro-batches from recordings, where the device's queue makes them: what a
-// pass enqueues is the same in every step until the recipe changes, apart from what it reads in the
-// device's memory (tokens, the step of the random bits). On a GPU a recording is a CUDA graph,
-// which leaves shorter gaps between kernels.
+// Runs the passes of micro-batches from recordings, if the device's queue can record: a pass
+// enqueues the same operations in every step until the recipe changes, and reads the data that
+// differ (tokens, the step of the random bits) in the device's memory. On a GPU a recording is a
+// CUDA graph, which leaves shorter gaps between kernels.
 //
 // Ownership: borrows the queue; owns the recordings. Thread-safety: none.
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_RECORDED_PASSES_H_
@@ -22,25 +22,25 @@ namespace nibble {
 class RecordedPasses {
  public:
   enum class Kind { kForward, kBackward };
-  // All that a pass's arguments depend on.
+  // Everything that the arguments of a pass depend on.
   struct Key {
     Kind kind = Kind::kForward;
     int64_t micro = 0;  // the number of the micro-batch
     size_t slot = 0;    // of the buffers that hold its batch
     friend auto operator<=>(const Key&, const Key&) = default;
   };
-  // A recording takes some megabytes: beyond this many passes the rest is enqueued each time.
+  // A recording takes some megabytes: passes beyond this number are enqueued each time.
   static constexpr size_t kMostRecordings = 32;
 
   explicit RecordedPasses(Queue& queue) : queue_(queue) {}
 
-  // The first time `pass` is called, so that the device can prepare what it needs; the second time
-  // it is recorded, and from then on the recording runs.
+  // Calls `pass` the first time, so that the device can allocate and prepare; records it the second
+  // time; afterwards enqueues the recording.
   absl::Status Run(const Key& key, absl::FunctionRef<absl::Status()> pass);
-  // Passes are different from now on.
+  // Forgets all recordings: passes are different from now on.
   void Clear() { passes_.clear(); }
 
-  // Of passes that were recorded, for tests.
+  // The number of passes run from a recording; for tests.
   int64_t replays() const { return replays_; }
 
  private:

@@ -1,6 +1,6 @@
 // AdamW with its state sharded over the ranks (ZeRO-1): every rank has all weights and gradients,
 // and the moments of its part of each bucket. A step reduce-scatters the gradients, bucket by
-// bucket while the backward pass goes on, updates each part on its rank as the step's decision says
+// bucket during the backward pass, updates each part on its rank according to the step's decision
 // (step_decision.h), and gathers the weights. Everything is enqueued; the host waits for nothing.
 //
 // Sums over ranks are in rank order (see Collective): results are reproducible for a given number
@@ -43,8 +43,8 @@ class ShardedAdamW {
   // In the last micro-batch of a step, after the backward pass of block `block`, of the head
   // (spec.blocks()) or of everything (-1): begins to sum the buckets over ranks that are complete.
   absl::Status BeginReduce(int64_t block);
-  // After the backward pass: what is computed next has the sums. Adds the squares of this rank's
-  // parts to numbers->squares: NaN or infinite if a gradient is.
+  // After the backward pass: computation enqueued afterwards has the sums. Adds the squares of this
+  // rank's parts to numbers->squares: NaN or infinite if a gradient is.
   absl::Status FinishReduce(StepNumbers* numbers);
   // After FinishReduce(): makes update number `update`, from 1, unless the outcome has none, and
   // gathers the weights on all ranks. `outcome`: on the device.

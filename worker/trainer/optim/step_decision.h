@@ -1,7 +1,7 @@
-// What the ranks decide about a step, on the device: every rank adds up its numbers, one gather
-// shares them, and each rank derives the same outcome, from which the update takes its scale and
-// whether it is made. The host reads the outcome once, while the update runs, with what the hosts
-// said to each other: a step has one exchange.
+// The ranks' decision about a step, on the device: every rank adds up its numbers, one gather
+// shares them, and each rank derives the same outcome, which gives the scale of the update and
+// whether it is made. The host reads the outcome once, while the update runs, together with the
+// hosts' words to each other: a step has one exchange.
 //
 // Ownership: borrows device and collective; owns the numbers. Thread-safety: none; every rank makes
 // the same calls in the same order.
@@ -30,12 +30,13 @@ class StepDecision {
   absl::Status Clear();
   // This rank's numbers, on the device.
   StepNumbers* mine() const { return numbers_.data<StepNumbers>() + collective_.rank(); }
-  // Once mine() is complete; see Judge in kernels/ops/step_ops.h. `said`: of this rank's host.
+  // Once mine() is complete; see Judge in kernels/ops/step_ops.h. `said`: the words of this rank's
+  // host.
   absl::Status Decide(float max_norm, double loss_bound, const HostWords& said = {});
   StepOutcome* on_device() const { return OutcomeIn(numbers_); }
   // Waits for the decision, not for what was enqueued after it.
   absl::StatusOr<StepOutcome> Read();
-  // After Read(): of a rank's host.
+  // After Read(): the words of a rank's host.
   const HostWords& said(int rank) const { return copied_.data<StepNumbers>()[rank].said; }
 
  private:

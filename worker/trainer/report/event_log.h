@@ -49,7 +49,7 @@ class EventLine {
   std::unique_ptr<Json> json_;
 };
 
-// Of the figures of a message (figure_event.h).
+// The line of an event whose fields are a message's figures (figure_event.h).
 std::string FigureEventText(const google::protobuf::Message& figures, absl::Time time);
 
 template <class Event>

@@ -41,36 +41,38 @@ struct StartEvent {
   int64_t ranks = 0;
   int64_t threads = 0;
   std::string device;
+  std::string collectives;
   uint64_t seed = 0;
   std::string spec;
 
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = StartEvent;
-    visit("job", &E::job, "", "its name");
-    visit("version", &E::version, "", "of the trainer");
-    visit("model", &E::model, "", "its name");
-    visit("parameters", &E::parameters, "", "of the model");
-    visit("recipe", &E::recipe, "", "preset of the first step");
-    visit("precision", &E::precision, "", "of everything that is not quantised");
+    visit("job", &E::job, "", "name of the job");
+    visit("version", &E::version, "", "version of the trainer");
+    visit("model", &E::model, "", "name of the model");
+    visit("parameters", &E::parameters, "", "number of parameters of the model");
+    visit("recipe", &E::recipe, "", "recipe preset of the first step");
+    visit("precision", &E::precision, "", "format of everything that is not quantised");
     visit("first_step", &E::first_step, "", "0, or the step of the checkpoint");
-    visit("steps", &E::steps, "", "of the whole run");
-    visit("tokens_per_step", &E::tokens_per_step, "tokens", "over all ranks");
+    visit("steps", &E::steps, "", "steps of the whole run");
+    visit("tokens_per_step", &E::tokens_per_step, "tokens", "tokens per step, over all ranks");
     visit("sequence", &E::sequence, "tokens", "length of a sample");
-    visit("batch", &E::batch, "sequences", "of a step, over all ranks");
-    visit("micro_batch", &E::micro_batch, "sequences", "that a rank computes at once");
-    visit("ranks", &E::ranks, "", "processes that train together");
-    visit("threads", &E::threads, "", "of each rank");
-    visit("device", &E::device, "", "where the model is computed");
-    visit("seed", &E::seed, "", "of the run");
+    visit("batch", &E::batch, "sequences", "sequences per step, over all ranks");
+    visit("micro_batch", &E::micro_batch, "sequences", "sequences that a rank computes at once");
+    visit("ranks", &E::ranks, "", "number of processes that train together");
+    visit("threads", &E::threads, "", "threads of each rank");
+    visit("device", &E::device, "", "device that computes the model");
+    visit("collectives", &E::collectives, "",
+          "how rank 0 exchanges tensors with the others, and the order of NCCL's sums");
+    visit("seed", &E::seed, "", "seed of the run");
     visit("spec", &E::spec, "", "the whole job spec, as YAML");
   }
 };
 
 struct MemoryEvent {
   static constexpr char kName[] = "memory";
-  static constexpr char kMeaning[] =
-      "What the run has planned to take of its device's memory, on rank 0.";
+  static constexpr char kMeaning[] = "The plan of the run's device memory, on rank 0.";
   int64_t step = 0;
   int64_t weights = 0;
   int64_t gradients = 0;
@@ -78,21 +80,26 @@ struct MemoryEvent {
   int64_t working_weights = 0;
   int64_t activations = 0;
   int64_t scratch = 0;
+  int64_t operations = 0;
+  int64_t fixed = 0;
   int64_t total = 0;
   int64_t capacity = 0;
 
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = MemoryEvent;
-    visit("step", &E::step, "", "the first that is run with it");
-    visit("weights", &E::weights, "bytes", "FP32");
-    visit("gradients", &E::gradients, "bytes", "FP32");
-    visit("moments", &E::moments, "bytes", "of the optimizer");
-    visit("working_weights", &E::working_weights, "bytes", "in the formats of the recipe");
-    visit("activations", &E::activations, "bytes", "kept for the backward pass or between blocks");
-    visit("scratch", &E::scratch, "bytes", "of one operation or block at a time");
-    visit("total", &E::total, "bytes", "of these");
-    visit("capacity", &E::capacity, "bytes", "that the device has for the run; 0: no limit");
+    visit("step", &E::step, "", "first step under this plan");
+    visit("weights", &E::weights, "bytes", "FP32 weights");
+    visit("gradients", &E::gradients, "bytes", "FP32 gradients");
+    visit("moments", &E::moments, "bytes", "moments of the optimizer");
+    visit("working_weights", &E::working_weights, "bytes", "weights in the formats of the recipe");
+    visit("activations", &E::activations, "bytes",
+          "activations kept for the backward pass or between blocks");
+    visit("scratch", &E::scratch, "bytes", "scratch of one operation or block at a time");
+    visit("operations", &E::operations, "bytes", "scratch that operations keep from step to step");
+    visit("fixed", &E::fixed, "bytes", "workspaces of the device's libraries, and batches");
+    visit("total", &E::total, "bytes", "sum of the above");
+    visit("capacity", &E::capacity, "bytes", "memory that the device has for the run; 0: no limit");
   }
 };
 
@@ -109,12 +116,12 @@ struct ValidationEvent {
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = ValidationEvent;
-    visit("step", &E::step, "", "steps done before it");
-    visit("set", &E::set, "", "its name");
-    visit("loss", &E::loss, "nats per token", "mean over the tokens that were evaluated");
-    visit("batches", &E::batches, "", "that were evaluated");
-    visit("revision", &E::revision, "", "of the recipe it was computed under");
-    visit("seconds", &E::seconds, "s", "it took");
+    visit("step", &E::step, "", "number of steps before the validation");
+    visit("set", &E::set, "", "name of the validation set");
+    visit("loss", &E::loss, "nats per token", "mean loss over the evaluated tokens");
+    visit("batches", &E::batches, "", "number of evaluated batches");
+    visit("revision", &E::revision, "", "recipe revision of the evaluation");
+    visit("seconds", &E::seconds, "s", "duration of the evaluation");
   }
 };
 
@@ -131,12 +138,12 @@ struct RevisionEvent {
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = RevisionEvent;
-    visit("step", &E::step, "", "the first under it");
-    visit("revision", &E::revision, "", "its number");
+    visit("step", &E::step, "", "first step under the revision");
+    visit("revision", &E::revision, "", "number of the revision");
     visit("author", &E::author, "", "who requested it");
-    visit("reason", &E::reason, "", "why");
+    visit("reason", &E::reason, "", "reason given with the request");
     visit("recipe", &E::recipe, "", "the whole recipe, as JSON");
-    visit("changes", &E::changes, "", "what differs from the revision before, a text each");
+    visit("changes", &E::changes, "", "differences from the previous revision, one text each");
   }
 };
 
@@ -155,14 +162,15 @@ struct GuardEvent {
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = GuardEvent;
-    visit("step", &E::step, "", "its number");
+    visit("step", &E::step, "", "number of the step");
     visit("guard", &E::guard, "", "non-finite or spike");
     visit("action", &E::action, "",
           "observed, skipped (no update), stopped, or the value of guards.after_skips");
-    visit("loss", &E::loss, "nats per token", "of the step");
-    visit("gradient_norm", &E::gradient_norm, "", "before clipping");
-    visit("z", &E::z, "standard deviations", "above the mean of the last losses, of a spike");
-    visit("detail", &E::detail, "", "for people");
+    visit("loss", &E::loss, "nats per token", "loss of the step");
+    visit("gradient_norm", &E::gradient_norm, "", "norm before clipping");
+    visit("z", &E::z, "standard deviations",
+          "for a spike: distance above the mean of the last losses");
+    visit("detail", &E::detail, "", "details, for people");
     visit("operands", &E::operands, "", "quantised operands with NaN or infinities");
   }
 };
@@ -180,12 +188,13 @@ struct ResumeEvent {
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = ResumeEvent;
-    visit("step", &E::step, "", "the first that is run");
-    visit("checkpoint_attempt", &E::checkpoint_attempt, "", "launch that made the checkpoint");
-    visit("checkpoint_ranks", &E::checkpoint_ranks, "", "that made it");
-    visit("attempt", &E::attempt, "", "number of this launch");
-    visit("revision", &E::revision, "", "of the recipe in effect");
-    visit("seconds", &E::seconds, "s", "that loading took");
+    visit("step", &E::step, "", "first step that is run");
+    visit("checkpoint_attempt", &E::checkpoint_attempt, "", "attempt that wrote the checkpoint");
+    visit("checkpoint_ranks", &E::checkpoint_ranks, "",
+          "number of ranks that wrote the checkpoint");
+    visit("attempt", &E::attempt, "", "number of this attempt");
+    visit("revision", &E::revision, "", "recipe revision in effect");
+    visit("seconds", &E::seconds, "s", "duration of loading");
   }
 };
 
@@ -204,12 +213,12 @@ struct CheckpointEvent {
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = CheckpointEvent;
-    visit("step", &E::step, "", "the first that is run from it");
-    visit("stored", &E::stored, "", "false: training continues without it, older ones stay");
-    visit("bytes", &E::bytes, "bytes", "of rank 0's part of the state");
-    visit("deleted", &E::deleted, "", "older checkpoints that were deleted for it");
-    visit("stall_seconds", &E::stall_seconds, "s", "that rank 0's training waited");
-    visit("write_seconds", &E::write_seconds, "s", "from then on until it was stored");
+    visit("step", &E::step, "", "first step after the checkpoint");
+    visit("stored", &E::stored, "", "false: training continues without it, older checkpoints stay");
+    visit("bytes", &E::bytes, "bytes", "size of rank 0's part of the state");
+    visit("deleted", &E::deleted, "", "number of older checkpoints that retention deleted");
+    visit("stall_seconds", &E::stall_seconds, "s", "time that training on rank 0 waited");
+    visit("write_seconds", &E::write_seconds, "s", "time from then until it was stored");
     visit("direct", &E::direct, "", "written past the page cache; false is slower");
     visit("problem", &E::problem, "", "why it was not stored");
   }
@@ -225,21 +234,21 @@ struct NoticeEvent {
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = NoticeEvent;
-    visit("step", &E::step, "", "the next one when it was noticed");
-    visit("text", &E::text, "", "for people");
+    visit("step", &E::step, "", "next step when it was noticed");
+    visit("text", &E::text, "", "the notice, for people");
   }
 };
 
 struct LostEvent {
   static constexpr char kName[] = "lost";
   static constexpr char kMeaning[] =
-      "Events that belong here could not be written, and exceeded the memory for them.";
+      "Events are missing here: they could not be written, and the memory for them ran out.";
   int64_t events = 0;
 
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = LostEvent;
-    visit("events", &E::events, "", "the number missing");
+    visit("events", &E::events, "", "number of missing events");
   }
 };
 
@@ -260,16 +269,18 @@ struct FinishEvent {
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = FinishEvent;
-    visit("steps", &E::steps, "", "done, those before a checkpoint included");
-    visit("tokens", &E::tokens, "tokens", "trained on");
-    visit("loss", &E::loss, "nats per token", "of the last step");
-    visit("skipped_steps", &E::skipped_steps, "", "whose update a guard skipped");
-    visit("failed_checkpoints", &E::failed_checkpoints, "", "that could not be stored");
-    visit("last_checkpoint", &E::last_checkpoint, "", "step of the newest one stored, or -1");
+    visit("steps", &E::steps, "", "number of steps done, including those before a checkpoint");
+    visit("tokens", &E::tokens, "tokens", "tokens trained on");
+    visit("loss", &E::loss, "nats per token", "loss of the last step");
+    visit("skipped_steps", &E::skipped_steps, "", "number of steps whose update a guard skipped");
+    visit("failed_checkpoints", &E::failed_checkpoints, "",
+          "number of checkpoints that could not be stored");
+    visit("last_checkpoint", &E::last_checkpoint, "",
+          "step of the newest stored checkpoint, or -1");
     visit("memory_peak", &E::memory_peak, "bytes",
-          "that tensors ever took of the device's memory, on rank 0; 0: not known");
-    visit("seconds", &E::seconds, "s", "since the start event");
-    visit("tokens_per_second", &E::tokens_per_second, "tokens/s", "since the start event");
+          "most device memory that tensors ever took, on rank 0; 0: unknown");
+    visit("seconds", &E::seconds, "s", "time since the start event");
+    visit("tokens_per_second", &E::tokens_per_second, "tokens/s", "rate since the start event");
     visit("reason", &E::reason, "", "completed, or why it stopped early");
   }
 };
@@ -284,9 +295,9 @@ struct ErrorEvent {
   template <class Visitor>
   static void Describe(Visitor&& visit) {
     using E = ErrorEvent;
-    visit("step", &E::step, "", "at which it happened");
-    visit("code", &E::code, "", "such as RESOURCE_EXHAUSTED");
-    visit("message", &E::message, "", "for people");
+    visit("step", &E::step, "", "step at which it happened");
+    visit("code", &E::code, "", "status code, such as RESOURCE_EXHAUSTED");
+    visit("message", &E::message, "", "error message, for people");
   }
 };
 

@@ -19,7 +19,7 @@ constexpr char kIntroduction[] =
 # Events
 
 A run writes its events to `events.jsonl` in its output directory (`output.directory` of its spec):
-one JSON object a line, handed to the system as it happens. A run that resumes from a checkpoint
+one JSON object per line, written when the event happens. A run that resumes from a checkpoint
 appends, beginning with another `start`. Readers skip events and fields that they do not know.
 
 Every line has
@@ -28,9 +28,9 @@ Every line has
 constexpr char kCommon[] =
     R"(, the version of this page. It grows when a field changes its meaning or is removed;
 - `event`: one of those below;
-- `time`: when it was written, UTC, `2026-01-31T12:00:00.250Z`.
+- `time`: when the event was written, UTC, `2026-01-31T12:00:00.250Z`.
 
-Numbers that JSON does not have are texts: `"nan"`, `"inf"`, `"-inf"`. Steps count from 0.
+Numbers that JSON cannot express are texts: `"nan"`, `"inf"`, `"-inf"`. Steps count from 0.
 )";
 
 template <class T>

@@ -161,7 +161,7 @@ TEST(TerminalTest, ATerminalKnowsItsColumns) {
   const int end = open(ptsname(terminal), O_RDWR | O_NOCTTY);
   ASSERT_GE(end, 0);
   EXPECT_TRUE(IsTerminal(end));
-  EXPECT_EQ(TerminalColumns(end), 80);  // it has not been told
+  EXPECT_EQ(TerminalColumns(end), 80);  // the terminal's size is not set yet
   const struct winsize size = {.ws_row = 24, .ws_col = 132, .ws_xpixel = 0, .ws_ypixel = 0};
   ASSERT_EQ(ioctl(end, TIOCSWINSZ, &size), 0);
   EXPECT_EQ(TerminalColumns(end), 132);

@@ -44,6 +44,10 @@ class AttentionMixer : public Mixer {
     return dmixed_.Allocate(places.scratch, dtype_, tokens, shape_.out_cols());
   }
 
+  OperationScratch BackwardScratch(const SequenceLayout& layout) const override {
+    return {.attention = device_.ops.attention().ScratchBytes(BackwardOf(layout))};
+  }
+
   absl::StatusOr<std::unique_ptr<MixerState>> NewState(int64_t capacity) override {
     auto state = std::make_unique<MixerState>();
     const int64_t key_bytes = int64_t{shape_.head_dim} * DTypeBytes(dtype_);
@@ -79,18 +83,22 @@ class AttentionMixer : public Mixer {
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
                         const MutableMatrix& dx) override {
     NIBBLE_RETURN_IF_ERROR(out_.Backward(context, mixed_.view(), dy, dmixed_.mut()));
-    NIBBLE_RETURN_IF_ERROR(device_.ops.attention().Backward({.shape = shape_,
-                                                             .layout = context.layout,
-                                                             .qkv = projected_.view(),
-                                                             .out = mixed_.view(),
-                                                             .dout = dmixed_.view(),
-                                                             .lse = lse_.data<float>(),
-                                                             .dqkv = dprojected_.mut()}));
+    NIBBLE_RETURN_IF_ERROR(device_.ops.attention().Backward(BackwardOf(context.layout)));
     NIBBLE_RETURN_IF_ERROR(Rotate(context, dprojected_.mut(), /*inverse=*/true));
     return qkv_.Backward(context, x, dprojected_.view(), dx);
   }
 
  private:
+  AttentionBackward BackwardOf(const SequenceLayout& layout) const {
+    return {.shape = shape_,
+            .layout = layout,
+            .qkv = projected_.view(),
+            .out = mixed_.view(),
+            .dout = dmixed_.view(),
+            .lse = lse_.data<float>(),
+            .dqkv = dprojected_.mut()};
+  }
+
   absl::Status Rotate(const StepContext& context, const MutableMatrix& qkv, bool inverse) {
     if (!rope_) return absl::OkStatus();
     return device_.ops.attention().Run(Rope{.shape = shape_,

@@ -1,5 +1,6 @@
 // Mamba-2: in_proj to z | xBC | dt, convolution and SiLU over xBC, scan, gated norm, out_proj. A
 // sequence keeps the convolution's window and the recurrent state, both FP32.
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,13 @@ class Mamba2Mixer : public Mixer {
     return dgated_.Allocate(scratch, dtype_, tokens, inner);
   }
 
+  OperationScratch BackwardScratch(const SequenceLayout& layout) const override {
+    const MambaOps& mamba = device_.ops.mamba();
+    return {.norm = device_.ops.norm().ScratchBytes(NormBackwardOf()),
+            .mamba = std::max(mamba.ScratchBytes(ScanBackwardOf(layout)),
+                              mamba.ScratchBytes(ConvBackwardOf(layout)))};
+  }
+
   absl::StatusOr<std::unique_ptr<MixerState>> NewState(int64_t) override {
     auto state = std::make_unique<MixerState>();
     const int64_t window = (conv_width_ - 1) * shape_.xbc_cols();
@@ -113,38 +121,10 @@ class Mamba2Mixer : public Mixer {
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
                         const MutableMatrix& dx) override {
     NIBBLE_RETURN_IF_ERROR(out_.Backward(context, gated_.view(), dy, dgated_.mut()));
-    NIBBLE_RETURN_IF_ERROR(
-        device_.ops.norm().Backward(GatedNormBackward{.groups = shape_.groups,
-                                                      .weight = weights_.norm.value,
-                                                      .y = scanned_.view(),
-                                                      .z = Z(projected_.view()),
-                                                      .dout = dgated_.view(),
-                                                      .rstd = rstd_.data<float>(),
-                                                      .dy = dscanned_.mut(),
-                                                      .dz = Z(dprojected_.mut()),
-                                                      .dweight = weights_.norm.gradient}));
-    NIBBLE_RETURN_IF_ERROR(
-        device_.ops.mamba().Backward(ScanBackward{.shape = shape_,
-                                                  .params = ScanWeights(),
-                                                  .layout = context.layout,
-                                                  .xbc = xbc_.view(),
-                                                  .dt = Dt(projected_.view()),
-                                                  .dy = dscanned_.view(),
-                                                  .dxbc = dxbc_.mut(),
-                                                  .ddt = Dt(dprojected_.mut()),
-                                                  .ddt_bias = weights_.dt_bias.gradient,
-                                                  .da_log = weights_.a_log.gradient,
-                                                  .dd = weights_.d.gradient}));
-    NIBBLE_RETURN_IF_ERROR(
-        device_.ops.mamba().Backward(ConvBackward{.layout = context.layout,
-                                                  .width = conv_width_,
-                                                  .weight = weights_.conv.value,
-                                                  .bias = weights_.conv_bias.value,
-                                                  .in = Xbc(projected_.view()),
-                                                  .dout = dxbc_.view(),
-                                                  .din = Xbc(dprojected_.mut()),
-                                                  .dweight = weights_.conv.gradient,
-                                                  .dbias = weights_.conv_bias.gradient}));
+    const SequenceLayout& layout = context.layout;
+    NIBBLE_RETURN_IF_ERROR(device_.ops.norm().Backward(NormBackwardOf()));
+    NIBBLE_RETURN_IF_ERROR(device_.ops.mamba().Backward(ScanBackwardOf(layout)));
+    NIBBLE_RETURN_IF_ERROR(device_.ops.mamba().Backward(ConvBackwardOf(layout)));
     return in_.Backward(context, x, dprojected_.view(), dx);
   }
 
@@ -161,6 +141,42 @@ class Mamba2Mixer : public Mixer {
   template <class Matrix>
   Matrix Dt(const Matrix& m) const {
     return Columns(m, shape_.d_inner() + shape_.xbc_cols(), shape_.heads);
+  }
+
+  GatedNormBackward NormBackwardOf() const {
+    return {.groups = shape_.groups,
+            .weight = weights_.norm.value,
+            .y = scanned_.view(),
+            .z = Z(projected_.view()),
+            .dout = dgated_.view(),
+            .rstd = rstd_.data<float>(),
+            .dy = dscanned_.mut(),
+            .dz = Z(dprojected_.mut()),
+            .dweight = weights_.norm.gradient};
+  }
+  ScanBackward ScanBackwardOf(const SequenceLayout& layout) const {
+    return {.shape = shape_,
+            .params = ScanWeights(),
+            .layout = layout,
+            .xbc = xbc_.view(),
+            .dt = Dt(projected_.view()),
+            .dy = dscanned_.view(),
+            .dxbc = dxbc_.mut(),
+            .ddt = Dt(dprojected_.mut()),
+            .ddt_bias = weights_.dt_bias.gradient,
+            .da_log = weights_.a_log.gradient,
+            .dd = weights_.d.gradient};
+  }
+  ConvBackward ConvBackwardOf(const SequenceLayout& layout) const {
+    return {.layout = layout,
+            .width = conv_width_,
+            .weight = weights_.conv.value,
+            .bias = weights_.conv_bias.value,
+            .in = Xbc(projected_.view()),
+            .dout = dxbc_.view(),
+            .din = Xbc(dprojected_.mut()),
+            .dweight = weights_.conv.gradient,
+            .dbias = weights_.conv_bias.gradient};
   }
 
   ScanParams ScanWeights() const {

@@ -32,6 +32,8 @@ class MlpMixer : public Mixer {
     NIBBLE_RETURN_IF_ERROR(dwide_.Allocate(places.scratch, dtype_, tokens, up_.info().out));
     return dactive_.Allocate(places.scratch, dtype_, tokens, down_.info().in);
   }
+  OperationScratch BackwardScratch(const SequenceLayout&) const override { return {}; }
+
   absl::StatusOr<std::unique_ptr<MixerState>> NewState(int64_t) override { return nullptr; }
 
   absl::Status Forward(const StepContext& context, const ConstMatrix& x,
