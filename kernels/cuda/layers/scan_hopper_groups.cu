@@ -61,11 +61,15 @@ __device__ __forceinline__ void AddPairs(float (&sum)[64], uint32_t quadrant, ui
   const uint64_t left = kA == Along::kDepth ? QuadrantTile::AlongDepth(quadrant, 0)
                                             : QuadrantTile::AlongOutput(quadrant, 0);
   const uint64_t right = TokenStateTile::AlongOutput(rows, 0);
+  WarpgroupFence();
 #pragma unroll
   for (uint32_t step = 0; step < kHalf / 16; ++step) {
     MultiplyShared<kA, Along::kOutput>(sum, Advance(left, step * DepthStepBytes(kA)),
                                        Advance(right, step * DepthStepBytes(Along::kOutput)), true);
   }
+  CommitProducts();
+  WaitForProducts<0>();
+  Settle(sum);
 }
 
 __global__ __launch_bounds__(kGroupThreads,
@@ -221,7 +225,6 @@ __global__ __launch_bounds__(kGroupThreads,
   const uint32_t c_tile = shared + Layout::kC, b_tile = last + Layout::kB;
   // Quadrants 0 and 1 are on the diagonal, 2 has tokens j of the first half and i of the second.
   const uint32_t on_diagonal = static_cast<uint32_t>(half);
-  WarpgroupFence();
   if (inputs) {
     AddPairs<Along::kDepth>(sum, quadrant(on_diagonal), c_tile + half * kHalfBytes);
     if (half == 0) AddPairs<Along::kDepth>(sum, quadrant(2), c_tile + kHalfBytes);
@@ -229,9 +232,6 @@ __global__ __launch_bounds__(kGroupThreads,
     AddPairs<Along::kOutput>(sum, quadrant(on_diagonal), b_tile + half * kHalfBytes);
     if (half == 1) AddPairs<Along::kOutput>(sum, quadrant(2), b_tile);
   }
-  CommitProducts();
-  WaitForProducts<0>();
-  Settle(sum);
 
   uint16_t* const to = Bf16(args.dxbc) + (chunk.row + row0) * args.dxbc_stride +
                        (inputs ? BColumn(args, group) : CColumn(args, group)) + quad * 2;
