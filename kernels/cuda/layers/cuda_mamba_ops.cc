@@ -46,7 +46,8 @@ int64_t StateBytes(const gpu::ScanArgs& args, bool tiles) {
 }
 
 // Scratch of a batch, and totals of all chunks of the request.
-size_t Divide(void* base, bool tiles, bool backward, int64_t all_chunks, gpu::ScanArgs& args) {
+size_t Divide(void* base, bool tiles, bool backward, bool hopper, int64_t all_chunks,
+              gpu::ScanArgs& args) {
   Arena arena(base);
   const int64_t chunks = args.chunk_count();
   arena.Take(args.chunks, chunks * int64_t{sizeof(gpu::ScanChunkInfo)});
@@ -58,6 +59,9 @@ size_t Divide(void* base, bool tiles, bool backward, int64_t all_chunks, gpu::Sc
              chunks * args.lanes * gpu::ScanTokenSums::kArrays * gpu::kScanChunk * 4);
   arena.Take(args.head_sums, chunks * args.lanes * int64_t{sizeof(gpu::ScanHeadSums)});
   arena.Take(args.totals, all_chunks * args.heads * int64_t{sizeof(gpu::ScanTotals)});
+  if (hopper) {
+    arena.Take(args.pairs, chunks * args.groups * (3 * gpu::kScanChunk * gpu::kScanChunk / 4) * 2);
+  }
   if (!tiles) {
     arena.Take(args.group_sums, args.sequences * args.length * 2 * args.groups * args.state * 4);
     arena.Take(args.balances, chunks * args.heads * gpu::kScanChunk * int64_t{sizeof(double)});
@@ -131,6 +135,15 @@ absl::Status CheckSize(const char* operation, double blocks) {
 }
 
 }  // namespace
+
+CudaMambaOps::CudaMambaOps(CudaBackend& backend) : backend_(backend) {
+  int device = 0;
+  cudaDeviceProp properties;
+  if (cudaGetDevice(&device) == cudaSuccess &&
+      cudaGetDeviceProperties(&properties, device) == cudaSuccess) {
+    hopper_ = properties.major == 9;
+  }
+}
 
 absl::Status CudaMambaOps::Grow(size_t bytes) {
   if (scratch_.bytes() >= bytes) return absl::OkStatus();
@@ -212,6 +225,7 @@ CudaMambaOps::Scan CudaMambaOps::Plan(const ScanShape& shape, const ScanParams& 
                shape.state <= most_state;
   if (scan.tiles) {
     ChooseTile(args);
+    scan.hopper = hopper_ && use_hopper_ && gpu::HopperTakesScan({args.tile_cols, args.tile_state});
   } else {
     ChooseNoTile(args);
   }
@@ -230,7 +244,7 @@ size_t CudaMambaOps::ScratchBytes(const Scan& scan) {
   gpu::ScanArgs args = scan.args;
   const int64_t all_chunks = args.chunk_count();
   args.sequences = scan.batch;
-  return Divide(nullptr, scan.tiles, scan.backward, all_chunks, args);
+  return Divide(nullptr, scan.tiles, scan.backward, scan.hopper, all_chunks, args);
 }
 
 size_t CudaMambaOps::ScratchBytes(const ScanBackward& request) const {
@@ -242,13 +256,24 @@ absl::Status CudaMambaOps::RunBatch(const Scan& scan, const gpu::ScanArgs& args)
   NIBBLE_RETURN_IF_ERROR(
       StatusOf(gpu::LaunchScanDecays(args, stream), "launch of the scan's kernel of exponents"));
   if (scan.tiles) {
-    NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchScanStates(args, scan.backward, stream),
+    NIBBLE_RETURN_IF_ERROR(StatusOf(scan.hopper
+                                        ? gpu::LaunchScanHopperStates(args, scan.backward, stream)
+                                        : gpu::LaunchScanStates(args, scan.backward, stream),
                                     "launch of the scan's kernel of states"));
     if (!scan.backward) {
-      return StatusOf(gpu::LaunchScanForward(args, stream), "launch of the scan kernel");
+      return StatusOf(scan.hopper ? gpu::LaunchScanHopperForward(args, stream)
+                                  : gpu::LaunchScanForward(args, stream),
+                      "launch of the scan kernel");
     }
-    NIBBLE_RETURN_IF_ERROR(
-        StatusOf(gpu::LaunchScanBackward(args, stream), "launch of the scan's backward kernel"));
+    if (scan.hopper) {
+      NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchScanHopperPairs(args, stream),
+                                      "launch of the scan's backward kernel of pairs"));
+      NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchScanHopperGroups(args, stream),
+                                      "launch of the scan's backward kernel of groups"));
+    } else {
+      NIBBLE_RETURN_IF_ERROR(
+          StatusOf(gpu::LaunchScanBackward(args, stream), "launch of the scan's backward kernel"));
+    }
   } else {
     NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchScanSimpleStates(args, scan.backward, stream),
                                     "launch of the simple scan's kernel of states"));
@@ -271,9 +296,12 @@ absl::Status CudaMambaOps::Run(Scan& scan, float* ddt_bias, float* da_log, float
                                        static_cast<double>(sequences) * args.heads * state_parts));
   NIBBLE_RETURN_IF_ERROR(Grow(ScratchBytes(scan)));
   args.sequences = scan.batch;
-  Divide(scratch_.data(), scan.tiles, scan.backward, all_chunks, args);
+  Divide(scratch_.data(), scan.tiles, scan.backward, scan.hopper, all_chunks, args);
   gpu::ScanTotals* const totals = args.totals;
-  last_path_ = absl::StrCat(scan.tiles ? "tiles" : "simple", scan.backward ? " backward" : "");
+  last_path_ = absl::StrCat(scan.hopper  ? "hopper"
+                            : scan.tiles ? "tiles"
+                                         : "simple",
+                            scan.backward ? " backward" : "");
   for (int64_t begin = 0; begin < sequences; begin += scan.batch) {
     args.sequences = std::min(scan.batch, sequences - begin);
     NIBBLE_RETURN_IF_ERROR(RunBatch(scan, args));

@@ -4,6 +4,8 @@
 //   tiles    the scan of whole sequences in BF16, head_dim and state multiples of 8, state up to
 //            128, rows at multiples of 16 bytes: tensor cores; heads wider than a tile are divided
 //            into slices
+//   hopper   on compute capability 9, the same by warpgroup products, where tiles have 64 columns
+//            and a state of 128
 //   simple   the scan of everything else: slow, FP32 throughout, no tensor cores
 //   tokens   decoding, any shape and type
 // The convolution takes 16-byte pieces of rows where width is 4 and the rows allow it, otherwise
@@ -15,7 +17,7 @@
 //
 // Scratch: the scan runs whole sequences in batches whose states fill at most a gigabyte, or one by
 // one; beside the states (and gradients) a batch needs 2.5 KB per head and 128 tokens, twice as
-// much backward.
+// much backward, and 24 KB per group and 128 tokens on Hopper.
 //
 // Ownership: borrows the backend, which must outlive it, and owns scratch in its memory. Execution
 // model, thread-safety: as Backend.
@@ -35,7 +37,7 @@ namespace nibble {
 
 class CudaMambaOps : public MambaOps {
  public:
-  explicit CudaMambaOps(CudaBackend& backend) : backend_(backend) {}
+  explicit CudaMambaOps(CudaBackend& backend);
 
   absl::Status Forward(const ConvForward& request) override;
   absl::Status Backward(const ConvBackward& request) override;
@@ -48,6 +50,9 @@ class CudaMambaOps : public MambaOps {
   const std::string& LastPath() const { return last_path_; }
   // Uses only the simple scan kernels, the oracle on the card.
   void UseSimpleScanOnly(bool simple) { simple_only_ = simple; }
+  // Whether the kernels of Hopper run where they can. Not by default: they have run only in
+  // emulation, which shows no races. mamba_check runs and times them.
+  void UseHopper(bool use) { use_hopper_ = use; }
   // Bytes of a batch's states, which is at least a sequence.
   void SetBatchBytes(int64_t bytes) { batch_bytes_ = bytes; }
 
@@ -57,6 +62,7 @@ class CudaMambaOps : public MambaOps {
     gpu::ScanArgs args;
     bool tiles = false;
     bool backward = false;
+    bool hopper = false;
     int64_t batch = 0;  // sequences
   };
   // `aligned`: the tile kernels take the request's matrices.
@@ -70,6 +76,8 @@ class CudaMambaOps : public MambaOps {
 
   CudaBackend& backend_;
   Buffer scratch_;
+  bool hopper_ = false;  // the device is one
+  bool use_hopper_ = false;
   bool simple_only_ = false;
   int64_t batch_bytes_ = int64_t{1} << 30;
   std::string last_path_;

@@ -141,6 +141,8 @@ struct ScanArgs {
   // [chunks, lanes, tile_cols, tile_state]. Simple kernels: FP32 [chunks, heads, state, head_dim].
   void* states;
   void* gradients;
+  // Hopper's backward: BF16 [chunks, groups, 3, 64, 64], sums over lanes (scan_hopper.cuh).
+  void* pairs;
   // Simple backward.
   float* group_sums;  // [tokens, 2 · groups · state], sums of dB | dC over heads
   double* balances;   // [chunks, heads, kScanChunk], in place of ScanTokenSums::kBalance; or null
@@ -166,7 +168,17 @@ cudaError_t LaunchScanStates(const ScanArgs& args, bool gradients, cudaStream_t 
 cudaError_t LaunchScanForward(const ScanArgs& args, cudaStream_t stream);
 // dxbc and the sums per token, from the states and their gradients.
 cudaError_t LaunchScanBackward(const ScanArgs& args, cudaStream_t stream);
-// The same three without tensor cores, for any shape, type and alignment: lanes are heads.
+// The same on Hopper, for some tiles; the backward pass in two launches, dx and the pairs of
+// tokens, and then, from these, dB, dC and what is carried from chunk to chunk.
+constexpr bool HopperTakesScan(const ScanTile& tile) {
+  return tile.cols == 64 && tile.state == 128;
+}
+cudaError_t LaunchScanHopperStates(const ScanArgs& args, bool gradients, cudaStream_t stream);
+cudaError_t LaunchScanHopperForward(const ScanArgs& args, cudaStream_t stream);
+cudaError_t LaunchScanHopperPairs(const ScanArgs& args, cudaStream_t stream);
+cudaError_t LaunchScanHopperGroups(const ScanArgs& args, cudaStream_t stream);
+// The same as the tile kernels without tensor cores, for any shape, type and alignment: lanes are
+// heads.
 cudaError_t LaunchScanSimpleStates(const ScanArgs& args, bool gradients, cudaStream_t stream);
 cudaError_t LaunchScanSimpleForward(const ScanArgs& args, cudaStream_t stream);
 cudaError_t LaunchScanSimpleBackward(const ScanArgs& args, cudaStream_t stream);

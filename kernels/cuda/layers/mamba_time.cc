@@ -164,14 +164,17 @@ void TimeDecoding(LayerCheck& check, CudaMambaOps& ops, const std::string& model
 
 // heads, head_dim, groups, state, chunk
 void TimeMamba(LayerCheck& check) {
-  CudaMambaOps ops(check.cuda());
-  const ScanShape nemotron_12b = {128, 80, 8, 128, 128}, nemotron_8b = {128, 64, 8, 128, 128};
+  CudaMambaOps ops(check.cuda()), tiles(check.cuda());
+  ops.UseHopper(true);
   const ScanShape hybrid_1b = {64, 64, 8, 128, 128};
+  const ScanShape nemotron_12b = {128, 80, 8, 128, 128}, nemotron_8b = {128, 64, 8, 128, 128};
   const ScanShape tiny = {32, 16, 1, 48, 64};
   TimeTraining(check, ops, "12B", nemotron_12b, 4, 4096);
   TimeTraining(check, ops, "12B", nemotron_12b, 1, 8192);
   TimeTraining(check, ops, "8B", nemotron_8b, 4, 4096);
-  TimeTraining(check, ops, "hybrid-1b", hybrid_1b, 2, 8192);
+  TimeTraining(check, tiles, "8B, tiles", nemotron_8b, 4, 4096);
+  TimeTraining(check, ops, "1B", hybrid_1b, 2, 8192);
+  TimeTraining(check, tiles, "1B, tiles", hybrid_1b, 2, 8192);
   TimeTraining(check, ops, "tiny", tiny, 16, 256);
   TimeDecoding(check, ops, "12B", nemotron_12b, 1, 1);
   TimeDecoding(check, ops, "12B", nemotron_12b, 64, 1);

@@ -46,59 +46,6 @@ inline constexpr uint32_t kMostShared = 227 << 10;
 template <int kP, int kN>
 inline constexpr int kSidesOf = ForwardLayout<kP, kN, 2>::kBytes <= kMostShared ? 2 : 1;
 
-// M_ij Δ_j (C_i·B_j) of a block before the warp's own, as a left fragment. over: the decay over the
-// blocks between the two. kMasked: rows depend only on tokens from rows.first on.
-template <bool kMasked>
-__device__ __forceinline__ void MixBlock(const float (&scores)[8], const HeadDecays& decays,
-                                         int block, const Rows& rows, float over,
-                                         uint32_t (&left)[4]) {
-  const int col = block * kBlock + static_cast<int>(threadIdx.x % 4) * 2;
-  const float row_factor[2] = {rows.begin[0] * over, rows.begin[1] * over};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int at = col + half * 8;
-    const float2 until = *reinterpret_cast<const float2*>(decays.until + at);
-    const float2 delta = *reinterpret_cast<const float2*>(decays.delta + at);
-    const float col_factor[2] = {until.x * delta.x, until.y * delta.y};
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      float mixed[2];
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        mixed[e] = scores[half * 4 + row * 2 + e] * col_factor[e] * row_factor[row];
-        if (kMasked && at + e < rows.first[row]) mixed[e] = 0.0f;
-      }
-      left[half * 2 + row] = Bf16Pair(mixed[0], mixed[1]);
-    }
-  }
-}
-
-// The same for the warp's own block.
-__device__ __forceinline__ void MixOwnBlock(const float (&scores)[8], const HeadDecays& decays,
-                                            int block, const Rows& rows, uint32_t (&left)[4]) {
-  const int row0 = block * kBlock + static_cast<int>(threadIdx.x % 32 / 4);
-  const int col = block * kBlock + static_cast<int>(threadIdx.x % 4) * 2;
-  const float high[2] = {decays.high[row0], decays.high[row0 + 8]};
-  const float low[2] = {decays.low[row0], decays.low[row0 + 8]};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int at = col + half * 8;
-    const float2 col_high = *reinterpret_cast<const float2*>(decays.high + at);
-    const float2 col_low = *reinterpret_cast<const float2*>(decays.low + at);
-    const float2 delta = *reinterpret_cast<const float2*>(decays.delta + at);
-#pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const int i = row0 + row * 8;
-      const float* score = scores + half * 4 + row * 2;
-      const float m0 = Exp2((high[row] - col_high.x) + (low[row] - col_low.x)) * delta.x;
-      const float m1 = Exp2((high[row] - col_high.y) + (low[row] - col_low.y)) * delta.y;
-      const bool seen0 = at <= i && at >= rows.first[row];
-      const bool seen1 = at + 1 <= i && at + 1 >= rows.first[row];
-      left[half * 2 + row] = Bf16Pair(seen0 ? m0 * score[0] : 0.0f, seen1 ? m1 * score[1] : 0.0f);
-    }
-  }
-}
-
 template <int kP, int kN>
 __global__ __launch_bounds__(kThreadsOf<kSidesOf<kP, kN>>,
                              1) void ForwardKernel(const __grid_constant__ ScanArgs args,
@@ -272,15 +219,10 @@ cudaError_t LaunchForward(const ScanArgs& args, cudaStream_t stream) {
       error != cudaSuccess) {
     return error;
   }
-  // Few chunks and groups: several thread blocks share a group's lanes, at least four each.
-  constexpr int64_t kEnough = 256;
   const int64_t blocks = args.chunk_count() * args.groups;
-  const int64_t group_lanes = args.lanes / args.groups;
-  int64_t parts = (kEnough + blocks - 1) / blocks;
-  if (parts > group_lanes / 4) parts = group_lanes / 4;
-  if (blocks >= kEnough / 2 || parts < 1) parts = 1;
+  const int parts = LanesInParts(blocks, args.lanes / args.groups);
   return Launch(kernel, dim3(static_cast<unsigned>(blocks * parts)), kThreadsOf<kSidesOf<kP, kN>>,
-                kBytes, stream, args, static_cast<int>(parts));
+                kBytes, stream, args, parts);
 }
 
 }  // namespace

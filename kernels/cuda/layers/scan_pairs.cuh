@@ -9,6 +9,16 @@
 
 namespace nibble::gpu::scan {
 
+// How many thread blocks share a group's lanes in the forward pass, where there are few chunks and
+// groups, `blocks` of them: each has at least four lanes.
+inline int LanesInParts(int64_t blocks, int64_t group_lanes) {
+  constexpr int64_t kEnough = 256;
+  int64_t parts = (kEnough + blocks - 1) / blocks;
+  if (parts > group_lanes / 4) parts = group_lanes / 4;
+  if (blocks >= kEnough / 2 || parts < 1) parts = 1;
+  return static_cast<int>(parts);
+}
+
 // The two rows of a lane, r and r + 8 of its warp's block, as tokens i that depend on tokens j.
 struct Rows {
   int first[2];    // the first token of the chunk that each depends on
@@ -30,6 +40,59 @@ struct BlockDocuments {
 };
 __device__ __forceinline__ BlockDocuments DocumentsOf(const int* first_seen, int block) {
   return {first_seen[block * kBlock], first_seen[block * kBlock + kBlock - 1]};
+}
+
+// M_ij Δ_j (C_i·B_j) of a block before the warp's own, as a left fragment. over: the decay over the
+// blocks between the two. kMasked: rows depend only on tokens from rows.first on.
+template <bool kMasked>
+__device__ __forceinline__ void MixBlock(const float (&scores)[8], const HeadDecays& decays,
+                                         int block, const Rows& rows, float over,
+                                         uint32_t (&left)[4]) {
+  const int col = block * kBlock + static_cast<int>(threadIdx.x % 4) * 2;
+  const float row_factor[2] = {rows.begin[0] * over, rows.begin[1] * over};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int at = col + half * 8;
+    const float2 until = *reinterpret_cast<const float2*>(decays.until + at);
+    const float2 delta = *reinterpret_cast<const float2*>(decays.delta + at);
+    const float col_factor[2] = {until.x * delta.x, until.y * delta.y};
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      float mixed[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        mixed[e] = scores[half * 4 + row * 2 + e] * col_factor[e] * row_factor[row];
+        if (kMasked && at + e < rows.first[row]) mixed[e] = 0.0f;
+      }
+      left[half * 2 + row] = Bf16Pair(mixed[0], mixed[1]);
+    }
+  }
+}
+
+// The same for the warp's own block.
+__device__ __forceinline__ void MixOwnBlock(const float (&scores)[8], const HeadDecays& decays,
+                                            int block, const Rows& rows, uint32_t (&left)[4]) {
+  const int row0 = block * kBlock + static_cast<int>(threadIdx.x % 32 / 4);
+  const int col = block * kBlock + static_cast<int>(threadIdx.x % 4) * 2;
+  const float high[2] = {decays.high[row0], decays.high[row0 + 8]};
+  const float low[2] = {decays.low[row0], decays.low[row0 + 8]};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int at = col + half * 8;
+    const float2 col_high = *reinterpret_cast<const float2*>(decays.high + at);
+    const float2 col_low = *reinterpret_cast<const float2*>(decays.low + at);
+    const float2 delta = *reinterpret_cast<const float2*>(decays.delta + at);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const int i = row0 + row * 8;
+      const float* score = scores + half * 4 + row * 2;
+      const float m0 = Exp2((high[row] - col_high.x) + (low[row] - col_low.x)) * delta.x;
+      const float m1 = Exp2((high[row] - col_high.y) + (low[row] - col_low.y)) * delta.y;
+      const bool seen0 = at <= i && at >= rows.first[row];
+      const bool seen1 = at + 1 <= i && at + 1 >= rows.first[row];
+      left[half * 2 + row] = Bf16Pair(seen0 ? m0 * score[0] : 0.0f, seen1 ? m1 * score[1] : 0.0f);
+    }
+  }
 }
 
 // Left fragments of a warp's sixteen rows of a tile [rows, kCols].
