@@ -203,7 +203,7 @@ def steps_of(output):
 
 
 def train(programs, root, run, values, deadline):
-    """True once the run is done; False if it was stopped at the deadline."""
+    """True once the run is done; False if it failed, or was stopped at the deadline."""
     name, recipe, changes = run
     output = root / name.replace(", ", "-").replace(" %", "")
     spec = root / (output.name + ".yaml")
@@ -223,7 +223,7 @@ def train(programs, root, run, values, deadline):
             trainer.send_signal(signal.SIGTERM)  # it writes a checkpoint
             code = trainer.wait()
     if code not in (0, 101):
-        sys.exit(f"{name}: exit {code}: {(root / (output.name + '.log')).read_text().strip()[-400:]}")
+        print(f"{name}: exit {code}: {(root / (output.name + '.log')).read_text().strip()[-400:]}", flush=True)
     return code == 0
 
 
