@@ -23,7 +23,7 @@ T& SharedAt(uint32_t address) {
   return *reinterpret_cast<T*>(emulation::Shared() + address);
 }
 inline uint4 LoadShared16(uint32_t address) { return SharedAt<uint4>(address); }
-inline uint2 LoadShared8(uint32_t address) { return SharedAt<uint2>(address); }
+inline uint2 LoadSharedCodes8(uint32_t address) { return SharedAt<uint2>(address); }
 inline float LoadShared4(uint32_t address) { return SharedAt<float>(address); }
 inline void StoreShared16(uint32_t address, const uint32_t (&word)[4]) {
   SharedAt<uint4>(address) = {word[0], word[1], word[2], word[3]};
@@ -63,7 +63,7 @@ __device__ __forceinline__ uint4 LoadShared16(uint32_t address) {
                : "memory");
   return result;
 }
-__device__ __forceinline__ uint2 LoadShared8(uint32_t address) {
+__device__ __forceinline__ uint2 LoadSharedCodes8(uint32_t address) {
   uint2 result;
   asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
                : "=r"(result.x), "=r"(result.y)

@@ -198,7 +198,7 @@ __device__ __forceinline__ void StoreStagedParts(const CopyArgs& copy, const Til
     const uint32_t col = unit / Shape::kGroups;
     const uint32_t group = unit % Shape::kGroups;
     if (col >= place.cols || 16 * group >= place.rows) continue;
-    const uint2 codes = LoadShared8(SharedAddress(memory.x) + StagedCodes<kF32>(group, col));
+    const uint2 codes = LoadSharedCodes8(SharedAddress(memory.x) + StagedCodes<kF32>(group, col));
     StoreGlobal8(
         AddressOf(copy.codes, place.col + col, copy.code_stride, 8 * (first_group + group)),
         codes.x, codes.y);
@@ -235,8 +235,8 @@ __device__ __forceinline__ void StoreStaged(const CopyArgs& copy, const TilePlac
     // StagedCodes(2 · piece, first + col) without the part that all have in common.
     const uint32_t col = i * kStep;
     const uint32_t at = from + col % 64 / 16 * Shape::kRowBytes + col / 64 * (Shape::kRowBytes / 2);
-    const uint2 low = LoadShared8(at);
-    const uint2 high = LoadShared8(at + 16 * Shape::kRowBytes);
+    const uint2 low = LoadSharedCodes8(at);
+    const uint2 high = LoadSharedCodes8(at + 16 * Shape::kRowBytes);
     StoreGlobal16(codes_to, {low.x, low.y, high.x, high.y});
     codes_to += uint64_t{kStep} * code_stride;
   }
