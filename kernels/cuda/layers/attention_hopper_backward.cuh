@@ -95,7 +95,8 @@ struct BackwardMemory {
   // Waits until the buffer of the `passed`-th tile is empty: until the tile before it in that
   // buffer has left.
   __device__ __forceinline__ void WaitForDqEmpty(uint32_t passed) const {
-    const uint32_t next = passed + kDqBuffers;  // that tile's number and kDqEmptyBarriers
+    // That tile is number passed − kDqBuffers; this number has its barrier and never wraps below 0.
+    const uint32_t next = passed + kDqBuffers;
     WaitForPhase(DqEmpty(next), (next / kDqEmptyBarriers & 1u) ^ 1u);
   }
   __device__ __forceinline__ uint32_t QueryFull(uint32_t step) const {
