@@ -130,19 +130,22 @@ std::string RankWatch::Describe(const Named& operation) const {
                       hosts_->world());
 }
 
-void RankWatch::Fail(const std::optional<Named>& operation, const absl::Status& why, int missing) {
-  const std::string where = operation.has_value()
-                                ? Describe(*operation)
-                                : absl::StrCat("rank ", hosts_->rank(), " of ", hosts_->world());
-  // Whatever happened to the others, this rank is not the cause.
-  const absl::Status status = WithExit(
-      absl::Status(why.code(), absl::StrCat(where, ": ", why.message())), TrainerExit::kPeer);
+void RankWatch::Fail(const absl::Status& why, int missing) {
   RankGroup* group = nullptr;
+  absl::Status status;
   {
     const MutexLock lock(&mutex_);
+    group = group_;
+    const std::optional<Named> operation =
+        group == nullptr ? std::nullopt : InFlight(group->progress());
+    const std::string where = operation.has_value()
+                                  ? Describe(*operation)
+                                  : absl::StrCat("rank ", hosts_->rank(), " of ", hosts_->world());
+    // Whatever happened to the others, this rank is not the cause.
+    status = WithExit(absl::Status(why.code(), absl::StrCat(where, ": ", why.message())),
+                      TrainerExit::kPeer);
     failed_ = status;
     missing_ = missing;
-    group = group_;
   }
   if (group != nullptr) group->Abort(status);
 }
@@ -221,7 +224,7 @@ bool RankWatch::Beat(bool& together) {
     } else {
       together = false;
       if (departed.ok() && !leaves) {
-        Fail(operation, WithoutOperation(words.status(), rank, hosts_->world()), -1);
+        Fail(WithoutOperation(words.status(), rank, hosts_->world()), -1);
         return false;
       }
     }
@@ -234,7 +237,7 @@ bool RankWatch::Beat(bool& together) {
     if (theirs.state == kWatchFailed) {
       std::string text = absl::StrCat("rank ", r, " gave up");
       if (theirs.missing > 0) absl::StrAppend(&text, ", missing rank ", theirs.missing - 1);
-      Fail(operation, absl::UnavailableError(text), -1);
+      Fail(absl::UnavailableError(text), -1);
       return false;
     }
     if (theirs.state == kWatchLeaves && departed.ok()) {
@@ -250,7 +253,7 @@ bool RankWatch::Beat(bool& together) {
     if (!judged.ok()) {
       const auto late = std::find_if(seen_.begin(), seen_.end(),
                                      [&](const WatchWords& words) { return words.begun < number; });
-      Fail(operation, judged, late == seen_.end() ? -1 : static_cast<int>(late - seen_.begin()));
+      Fail(judged, late == seen_.end() ? -1 : static_cast<int>(late - seen_.begin()));
       return false;
     }
   }
@@ -259,7 +262,7 @@ bool RankWatch::Beat(bool& together) {
   } else if (!sick_since_.has_value()) {
     sick_since_ = now;
   } else if (now - *sick_since_ >= kNamingPatience) {
-    Fail(operation, health, -1);
+    Fail(health, -1);
     return false;
   }
   return !(leaves && (others_are_done || !together || gives_up));

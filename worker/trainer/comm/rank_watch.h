@@ -100,7 +100,9 @@ class RankWatch {
   // The oldest operation that has not been completed, if the device has begun it.
   std::optional<Named> InFlight(RankGroup::Progress progress) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Describe(const Named& operation) const;
-  void Fail(const std::optional<Named>& operation, const absl::Status& why, int missing);
+  // Names the operation in which the device is now: the last look at it may be older than the
+  // exchange that failed.
+  void Fail(const absl::Status& why, int missing);
   void TellObserver(const std::optional<Named>& operation);
 
   const std::unique_ptr<Collective> hosts_;
