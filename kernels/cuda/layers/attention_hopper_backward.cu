@@ -133,11 +133,11 @@ __device__ __forceinline__ void WriteSums(const BackwardArgs& args, BackwardMemo
           FenceAsyncGlobal();
           ArriveAndExpect(memory.SumsFull(fetched), kBytes);
           CopyBytes(memory.Dq(passed), sums, kBytes, memory.SumsFull(fetched));
-          WaitForPhase(memory.DqDone(passed), memory.DqDonePhase(passed));
+          memory.WaitForDqDone(passed);
           Arrive(memory.DqEmpty(passed));
           continue;
         }
-        WaitForPhase(memory.DqDone(passed), memory.DqDonePhase(passed));
+        memory.WaitForDqDone(passed);
         if (turn == 0) {
           StoreFloats(sums, memory.Dq(passed), kBytes);
         } else {
@@ -323,7 +323,7 @@ __device__ __forceinline__ void Consume(const BackwardArgs& args, BackwardMemory
             memory.Dq(passed) + static_cast<uint32_t>(consumer * kDqFloats * 4 + thread * 16);
         if (place.IsLast(tile)) {
           if (place.turn(tile) > 0) {
-            WaitForPhase(memory.SumsFull(fetched), memory.Phase(fetched));
+            memory.WaitForSums(fetched);
 #pragma unroll
             for (int i = 0; i < kDqPieces; ++i) {
               float sum[4];
@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     InitBarrier(memory.ValueFull(), 1);
     InitBarrier(memory.ValueEmpty(), kConsumerWarps);
     for (uint32_t i = 0; i < kWriters; ++i) InitBarrier(memory.DqDone(i), kConsumerWarps);
-    for (uint32_t i = 0; i < kDqEmptyBarriers; ++i) InitBarrier(memory.DqEmpty(i), 1);
+    for (uint32_t i = 0; i < DqBuffers::kEmptyBarriers; ++i) InitBarrier(memory.DqEmpty(i), 1);
     for (uint32_t i = 0; i < 2; ++i) {
       InitBarrier(memory.SumsFull(i), 1);
       InitBarrier(memory.QueryFull(i), 1);

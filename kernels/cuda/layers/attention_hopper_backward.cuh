@@ -7,6 +7,7 @@
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_ATTENTION_HOPPER_BACKWARD_CUH_
 #define NIBBLE_KERNELS_CUDA_LAYERS_ATTENTION_HOPPER_BACKWARD_CUH_
 
+#include "kernels/cuda/layers/attention_dq_buffers.h"
 #include "kernels/cuda/layers/attention_hopper.cuh"
 
 namespace nibble::gpu {
@@ -14,10 +15,7 @@ namespace nibble::gpu {
 inline constexpr int kKeys = 128;     // of a block
 inline constexpr int kConsumers = 2;  // warpgroups
 inline constexpr int kConsumerWarps = 4 * kConsumers;
-inline constexpr int kStages = 2;        // tiles of queries in shared memory
-inline constexpr uint32_t kWriters = 3;  // threads that add tiles of dq
-inline constexpr uint32_t kDqBuffers = 2;
-inline constexpr uint32_t kDqEmptyBarriers = 2 * kDqBuffers;
+inline constexpr int kStages = 2;  // tiles of queries in shared memory
 // The tile of dq of one consumer: [64, 64] FP32 as 8 pieces of 4 per thread, a piece of all threads
 // after the other.
 inline constexpr int kDqFloats = 64 * 64;
@@ -67,7 +65,7 @@ struct BackwardMemory {
   }
   // The buffer of the `passed`-th tile of dq.
   __device__ __forceinline__ uint32_t Dq(uint32_t passed) const {
-    return base + Tiles::kDq + passed % kDqBuffers * Tiles::kDqBytes;
+    return base + Tiles::kDq + DqBuffers::Buffer(passed) * Tiles::kDqBytes;
   }
   __device__ __forceinline__ uint32_t Lse2(uint32_t step) const {
     return base + Tiles::kLse2 + step % 2 * Tiles::kRowBytes;
@@ -85,19 +83,15 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t KeyEmpty() const { return Barrier(1); }
   __device__ __forceinline__ uint32_t ValueFull() const { return Barrier(2); }
   __device__ __forceinline__ uint32_t ValueEmpty() const { return Barrier(3); }
-  // The `passed`-th tile of dq has left its buffer. A buffer has two of these barriers, used in
-  // turn: a writer that fetches sums does not wait for the consumers first, so it may be two uses
-  // of its buffer ahead, and on one barrier the parity of the phase before last is that of the
-  // next.
+  // The `passed`-th tile of dq has left its buffer.
   __device__ __forceinline__ uint32_t DqEmpty(uint32_t passed) const {
-    return Barrier(4 + passed % kDqEmptyBarriers);
+    return Barrier(4 + DqBuffers::Empty(passed).barrier);
   }
   // Waits until the buffer of the `passed`-th tile is empty: until the tile before it in that
   // buffer has left.
   __device__ __forceinline__ void WaitForDqEmpty(uint32_t passed) const {
-    // That tile is number passed − kDqBuffers; this number has its barrier and never wraps below 0.
-    const uint32_t next = passed + kDqBuffers;
-    WaitForPhase(DqEmpty(next), (next / kDqEmptyBarriers & 1u) ^ 1u);
+    const DqPhase phase = DqBuffers::EmptyFor(passed);
+    WaitForPhase(Barrier(4 + phase.barrier), phase.parity);
   }
   __device__ __forceinline__ uint32_t QueryFull(uint32_t step) const {
     return Barrier(8 + step % 2);
@@ -115,19 +109,21 @@ struct BackwardMemory {
   __device__ __forceinline__ uint32_t SlotEmpty(uint32_t job) const {
     return Barrier(18 + job % 2);
   }
-  // The consumers are done with the buffer: they have written their tile, or read the sums that
-  // were fetched. A writer's own, since it may wait for a buffer that still holds the tile before.
+  // The consumers are done with the buffer of the `passed`-th tile.
   __device__ __forceinline__ uint32_t DqDone(uint32_t passed) const {
-    return Barrier(20 + passed % kWriters);
+    return Barrier(20 + DqBuffers::Done(passed).barrier);
   }
-  static __device__ __forceinline__ uint32_t DqDonePhase(uint32_t passed) {
-    return passed / kWriters & 1u;
+  __device__ __forceinline__ void WaitForDqDone(uint32_t passed) const {
+    WaitForPhase(DqDone(passed), DqBuffers::Done(passed).parity);
   }
   // Barrier of the `fetched`-th tile of sums that a writer fetches for the consumers.
   __device__ __forceinline__ uint32_t SumsFull(uint32_t fetched) const {
-    return Barrier(23 + fetched % 2);
+    return Barrier(23 + DqBuffers::SumsFull(fetched).barrier);
   }
-  // Parity of the phase in which stage `step`, slot `job`, a buffer of dq or fetched sums are full.
+  __device__ __forceinline__ void WaitForSums(uint32_t fetched) const {
+    WaitForPhase(SumsFull(fetched), DqBuffers::SumsFull(fetched).parity);
+  }
+  // Parity of the phase in which stage `step` or slot `job` is full.
   static __device__ __forceinline__ uint32_t Phase(uint32_t step) { return step / 2 & 1u; }
 };
 

@@ -114,6 +114,17 @@ def _emulation():
         )
 
 def cuda_layer_targets():
+    cc_test(
+        name = "attention_dq_buffers_test",
+        size = "small",
+        srcs = [
+            "attention_dq_buffers.h",
+            "attention_dq_buffers_test.cc",
+        ],
+        deps = [
+            "@system//:gtest_main",
+        ],
+    )
     if not CUDA_AVAILABLE:
         return
     headers = native.glob(["*.h"], exclude = _OPS + _CHECKS)
