@@ -85,6 +85,7 @@ absl::StatusOr<bool> KillAndWait(const ProcessIdentity& identity, milliseconds p
     return ErrnoError(errno, "pidfd_open of process", absl::StrCat(pid));
   }
   const absl::StatusOr<ProcessIdentity> now = IdentifyProcess(pid);
+  if (absl::IsResourceExhausted(now.status())) return now.status();
   if (!now.ok() || *now != identity) return false;
   // It leads its own group (SpawnOptions::Group), which is killed with it.
   (void)kill(-pid, SIGKILL);
@@ -96,8 +97,10 @@ absl::StatusOr<bool> KillAndWait(const ProcessIdentity& identity, milliseconds p
 }  // namespace
 
 absl::StatusOr<ProcessIdentity> IdentifyProcess(pid_t pid) {
-  const std::string stat =
-      ReadWholeFile(absl::StrCat("/proc/", pid, "/stat"), kMaxBytes).value_or("");
+  const absl::StatusOr<std::string> read =
+      ReadWholeFile(absl::StrCat("/proc/", pid, "/stat"), kMaxBytes);
+  if (absl::IsResourceExhausted(read.status())) return read.status();  // no descriptor is left
+  const std::string stat = read.value_or("");
   // The program's name before it may contain anything, including brackets and spaces.
   const size_t name_end = stat.rfind(')');
   if (name_end == std::string::npos) {
@@ -117,20 +120,32 @@ absl::StatusOr<ProcessIdentity> IdentifyProcess(pid_t pid) {
 }
 
 // The library's own wrappers of these calls are not declared for C++ in Debian 12.
-ProcessHandle::ProcessHandle(pid_t pid) : fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))) {}
+ProcessHandle::ProcessHandle(pid_t pid)
+    : fd_(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))),
+      unseen_(valid() || errno == ESRCH ? 0 : pid) {}
 
 ProcessHandle::ProcessHandle(const ProcessIdentity& identity) {
   const auto pid = static_cast<pid_t>(identity.pid);
   if (pid <= 1) return;
   ProcessHandle handle(pid);
+  unseen_ = handle.unseen_;
   if (!handle.valid()) return;
   // Identify after opening, so that the identified process is the one that the pidfd refers to.
   const absl::StatusOr<ProcessIdentity> now = IdentifyProcess(pid);
-  if (now.ok() && *now == identity) *this = std::move(handle);
+  if (now.ok() && *now == identity) {
+    fd_ = std::move(handle.fd_);
+  } else if (!now.ok() && !absl::IsNotFound(now.status())) {
+    unseen_ = pid;
+  }
 }
 
 bool ProcessHandle::AwaitEnd(milliseconds patience) const {
-  return !valid() || Poll({{.fd = fd(), .events = POLLIN}}, patience);
+  if (valid()) return Poll({{.fd = fd(), .events = POLLIN}}, patience);
+  if (unseen_ == 0) return true;
+  const auto has_ended = [this] { return kill(unseen_, 0) != 0 && errno == ESRCH; };
+  if (has_ended()) return true;
+  (void)Poll({}, patience);
+  return has_ended();
 }
 
 void ProcessHandle::Signal(int signal) const {
@@ -152,7 +167,8 @@ bool AwaitAnyEnd(absl::Span<const ProcessIdentity> identities, milliseconds pati
   std::vector<pollfd> waits;
   for (const ProcessIdentity& identity : identities) {
     handles.emplace_back(identity);
-    if (!handles.back().valid()) return true;
+    if (handles.back().AwaitEnd(milliseconds(0))) return true;
+    // poll passes over the negative descriptor of one that could not be opened.
     waits.push_back({.fd = handles.back().fd(), .events = POLLIN});
   }
   return Poll(std::move(waits), patience);

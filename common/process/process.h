@@ -31,10 +31,11 @@ struct ProcessIdentity {
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 
-// NotFound if there is no such process.
+// NotFound if there is no such process; ResourceExhausted if no descriptor is left to ask.
 absl::StatusOr<ProcessIdentity> IdentifyProcess(pid_t pid);
 
-// A pidfd: it refers to the same process for as long as it is open.
+// A pidfd: it refers to the same process for as long as it is open. If no descriptor is left for
+// it, the handle is invalid, but does not take the process for ended while one has its id.
 class ProcessHandle {
  public:
   ProcessHandle() = default;
@@ -48,13 +49,14 @@ class ProcessHandle {
   // Readable (poll) once the process has ended; negative if invalid.
   int fd() const { return fd_.get(); }
 
-  // Waits up to `patience`; true if the process has ended, or the handle is invalid.
+  // Waits up to `patience`; true if the process has ended, or there was none.
   bool AwaitEnd(std::chrono::milliseconds patience) const;
-  // Does nothing if the process has ended.
+  // Does nothing if the process has ended, or the handle is invalid.
   void Signal(int signal) const;
 
  private:
   OwnedDescriptor fd_;
+  pid_t unseen_ = 0;  // the process, if no descriptor was left for it
 };
 
 // False if it has ended, reaped or not, even if another process has its id now. Reaps it if it is

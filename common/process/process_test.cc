@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +53,23 @@ TEST_F(ProcessTest, AnotherProcessWithTheSameIdIsNotSignalled) {
   const auto ended = EndProcess(earlier, kAtOnce);
   EXPECT_TRUE(ended.ok()) << ended.status();
   EXPECT_TRUE(IsAlive(process));
+  SignalProcess(process, SIGKILL);
+  EXPECT_TRUE(AwaitAnyEnd({process}, kPatience));
+}
+
+TEST_F(ProcessTest, AProcessIsNotTakenForEndedBecauseNoDescriptorIsLeft) {
+  const ProcessIdentity process = StartShell("exec tail -f /dev/null");
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const bool alive = IsAlive(process);
+  const bool ended = AwaitAnyEnd({process}, kAtOnce);
+  const auto identity = IdentifyProcess(static_cast<pid_t>(process.pid));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(alive);
+  EXPECT_FALSE(ended);
+  EXPECT_TRUE(absl::IsResourceExhausted(identity.status())) << identity.status();
   SignalProcess(process, SIGKILL);
   EXPECT_TRUE(AwaitAnyEnd({process}, kPatience));
 }
