@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<CheckpointHost>> CheckpointHost::Start(Options op
 }
 
 CheckpointHost::~CheckpointHost() {
-  std::vector<std::thread> threads;
+  std::map<int32_t, std::thread> threads;
   {
     MutexLock lock(&mutex_);
     closing_ = true;
@@ -31,11 +31,13 @@ CheckpointHost::~CheckpointHost() {
   }
   changed_.SignalAll();
   closing_changed_.SignalAll();
-  for (std::thread& thread : threads) thread.join();
+  for (auto& [rank, thread] : threads) thread.join();
 }
 
 absl::Status CheckpointHost::Offer(int32_t rank, int descriptor, Reply reply) {
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<SnapshotArea> area, SnapshotArea::Adopt(descriptor));
+  auto served = std::make_unique<Rank>(
+      Rank{.rank = rank, .area = std::move(area), .reply = std::move(reply)});
   MutexLock lock(&mutex_);
   const auto [at, first] = mailboxes_.try_emplace(rank);
   if (!first && !at->second.gone) {
@@ -43,9 +45,12 @@ absl::Status CheckpointHost::Offer(int32_t rank, int descriptor, Reply reply) {
         absl::StrCat("rank ", rank, " already has memory for checkpoints here"));
   }
   at->second = Mailbox();
-  auto served = std::make_unique<Rank>(
-      Rank{.rank = rank, .area = std::move(area), .reply = std::move(reply)});
-  threads_.emplace_back([this, served = std::move(served)] { Serve(*served); });
+  std::thread& thread = threads_[rank];
+  // Joins the thread of the rank's earlier life, which is at its end but may wait for the disk.
+  thread = std::thread([this, before = std::move(thread), served = std::move(served)]() mutable {
+    if (before.joinable()) before.join();
+    Serve(*served);
+  });
   return absl::OkStatus();
 }
 

@@ -129,9 +129,9 @@ class CheckpointHost : public SnapshotSink {
   CondVar changed_;  // a mailbox, or the end
   CondVar closing_changed_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
-  std::map<int32_t, Mailbox> mailboxes_ ABSL_GUARDED_BY(mutex_);  // of every rank that ever came
-  std::map<int64_t, Pending> pending_ ABSL_GUARDED_BY(mutex_);    // by step
+  std::map<int32_t, std::thread> threads_ ABSL_GUARDED_BY(mutex_);  // by rank
+  std::map<int32_t, Mailbox> mailboxes_ ABSL_GUARDED_BY(mutex_);    // of every rank that ever came
+  std::map<int64_t, Pending> pending_ ABSL_GUARDED_BY(mutex_);      // by step
 };
 
 }  // namespace nibble
