@@ -77,7 +77,7 @@ def main():
         for figure in BENCHES[bench][2]:
             before, now = ([one[which][figure] for one in rounds] for which in ("before", "now"))
             ratios = [b / a for a, b in zip(before, now)]
-            print(f"{figure:38s} {statistics.median(before):10.2f} {statistics.median(now):10.2f} "
+            print(f"{figure:38s} {statistics.median(before):10.4g} {statistics.median(now):10.4g} "
                   f"{statistics.median(ratios):11.3f}   {min(ratios):.3f} to {max(ratios):.3f}", flush=True)
 
 
