@@ -15,7 +15,9 @@ from panels import (
     Dashboard,
     Row,
     panel,
+    tile,
 )
+from queries import rate
 from variables import CLUSTER, JOB, OF_JOB as J, REFERENCE, REFERENCE_AGE
 
 # A revision, or an attempt, is an interval with its number.
@@ -44,16 +46,12 @@ ANNOTATIONS = (
 )
 
 
-def _small(title, unit, description, expr):
-    return panel(title, unit, description, (expr, title.lower()), kind="stat", width=4, height=4)
-
-
 def _latest(metric):
     return f"max(nibble_job_{metric}{{{J}}})"
 
 
 def _share(metric):
-    return f"max(rate(nibble_job_{metric}{{{J}}}[$__rate_interval]))"
+    return f"max({rate(f'nibble_job_{metric}', J)})"
 
 
 JOB_BOARD = Dashboard(
@@ -66,42 +64,52 @@ JOB_BOARD = Dashboard(
         Row(
             "Now",
             (
-                _small(
-                    "Next step",
-                    NONE,
-                    "Step that is to be made; steps count from 0",
-                    _latest("next_step"),
-                ),
-                _small(
+                tile("Loss", NATS, "Mean loss of the latest step", _latest("loss"), decimals=4),
+                tile(
                     "Progress",
                     SHARE,
                     "Steps done over planned steps",
                     f"{_latest('next_step')} / {_latest('planned_steps')}",
                 ),
-                _small(
+                tile(
                     "Time left",
                     SECONDS,
                     "Steps that are left, at the duration of the latest step",
                     f"({_latest('planned_steps')} - {_latest('next_step')}) * "
                     f"{_latest('step_seconds')}",
                 ),
-                _small(
+                tile(
+                    "Next step",
+                    NONE,
+                    "Step that is to be made; steps count from 0",
+                    _latest("next_step"),
+                ),
+                tile(
                     "Trained tokens",
                     TOKENS,
                     "Tokens since step 0, over all attempts",
                     _latest("trained_tokens"),
                 ),
-                _small(
+                tile(
+                    "Without a checkpoint",
+                    SECONDS,
+                    "Time of training that a restart would repeat; empty for jobs that write no "
+                    "checkpoints while they train",
+                    f"time() - {_latest('checkpoint_time_seconds')}",
+                    bound=3600,
+                ),
+                tile(
                     "Recipe revision",
                     NONE,
                     "The recipe revision in effect",
                     _latest("recipe_revision"),
                 ),
-                _small(
+                tile(
                     "Attempt",
                     NONE,
                     "Number of the attempt: one more than the restarts before it",
                     _latest("attempt"),
+                    warning=2,
                 ),
             ),
         ),
@@ -139,10 +147,13 @@ JOB_BOARD = Dashboard(
                     (_latest("learning_rate"), "learning rate"),
                 ),
                 panel(
-                    "Recipe revision",
+                    "Recipe and attempts",
                     NONE,
-                    "The recipe revision in effect; `nibble recipe history` shows the changes",
+                    "Recipe revision in effect, and number of the attempt; `nibble recipe history` "
+                    "shows the changes",
                     (_latest("recipe_revision"), "revision"),
+                    (_latest("attempt"), "attempt"),
+                    kind="timeline",
                 ),
                 panel(
                     "Skipped updates",
@@ -160,13 +171,13 @@ JOB_BOARD = Dashboard(
                     TOKENS_PER_SECOND,
                     "Tokens per second: of the latest step, and over the interval",
                     (_latest("tokens_per_second"), "latest step"),
-                    (f"sum(rate(nibble_job_tokens_total{{{J}}}[$__rate_interval]))", "interval"),
+                    (f"sum({rate('nibble_job_tokens_total', J)})", "interval"),
                 ),
                 panel(
                     "Model FLOP/s",
                     FLOPS,
                     "FLOP per second of the model's matmuls",
-                    (f"sum(rate(nibble_job_model_flops_total{{{J}}}[$__rate_interval]))", "model"),
+                    (f"sum({rate('nibble_job_model_flops_total', J)})", "model"),
                 ),
                 panel(
                     "MFU",
@@ -187,8 +198,7 @@ JOB_BOARD = Dashboard(
                     "Mean over ranks: share of the time in data (waiting for batches), weights, "
                     "forward, backward, communication and optimizer",
                     (
-                        f"avg by (part) "
-                        f"(rate(nibble_rank_step_part_seconds_total{{{J}}}[$__rate_interval]))",
+                        f"avg by (part) ({rate('nibble_rank_step_part_seconds_total', J)})",
                         "{{part}}",
                     ),
                     kind="stacked",
@@ -198,7 +208,7 @@ JOB_BOARD = Dashboard(
                     "Steps per second",
                     "suffix: steps/s",
                     "Steps per second over the interval",
-                    (f"sum(rate(nibble_job_steps_total{{{J}}}[$__rate_interval]))", "steps"),
+                    (f"sum({rate('nibble_job_steps_total', J)})", "steps"),
                 ),
             ),
         ),
@@ -249,7 +259,7 @@ JOB_BOARD = Dashboard(
                     "Share of the time that each rank spends in steps; the rest is start, "
                     "checkpoints and pauses",
                     (
-                        f"rate(nibble_rank_steps_seconds_total{{{J}}}[$__rate_interval])",
+                        rate("nibble_rank_steps_seconds_total", J),
                         "rank {{rank}}",
                     ),
                 ),
@@ -258,7 +268,7 @@ JOB_BOARD = Dashboard(
                     BYTES_PER_SECOND,
                     "Bytes that each rank writes to its log",
                     (
-                        f"rate(nibble_rank_log_bytes_total{{{J}}}[$__rate_interval])",
+                        rate("nibble_rank_log_bytes_total", J),
                         "rank {{rank}}",
                     ),
                 ),
@@ -278,7 +288,7 @@ JOB_BOARD = Dashboard(
                     BYTES_PER_SECOND,
                     "Bytes of stored checkpoints per second",
                     (
-                        f"sum(rate(nibble_job_checkpoint_bytes_total{{{J}}}[$__rate_interval]))",
+                        f"sum({rate('nibble_job_checkpoint_bytes_total', J)})",
                         "stored",
                     ),
                 ),
