@@ -49,7 +49,7 @@ _NOW = Row(
         _jobs(
             "recovering", "Jobs whose attempt failed and that will be launched again", bound=1
         ),
-        _jobs("running", "Jobs of which every rank runs"),
+        _jobs("running", "Jobs whose ranks all run"),
         _jobs("queued", "Jobs that wait for slots"),
         tile(
             "Slots in use",
