@@ -46,6 +46,10 @@ ANNOTATIONS = (
 )
 
 
+def _quarter(*of_panel):
+    return panel(*of_panel, width=6)
+
+
 def _latest(metric):
     return f"max(nibble_job_{metric}{{{J}}})"
 
@@ -215,45 +219,45 @@ JOB_BOARD = Dashboard(
         Row(
             "Ranks",
             (
-                panel(
+                _quarter(
                     "Own work by rank",
                     SHARE,
                     "Share of the time that each rank spends in data, weights, forward and "
                     "backward: a slow rank has the most, and the others wait for it",
                     (f"rank:nibble_rank_own_seconds:rate5m{{{J}}}", "rank {{rank}}"),
                 ),
-                panel(
+                _quarter(
                     "Median step by rank",
                     SECONDS,
                     "Median duration of the last steps of each rank",
                     (f"nibble_rank_median_step_seconds{{{J}}}", "rank {{rank}}"),
                 ),
-                panel(
+                _quarter(
                     "Time since the last step",
                     SECONDS,
                     "Time since each rank last finished a step",
                     (f"nibble_rank_since_step_seconds{{{J}}}", "rank {{rank}}"),
                 ),
-                panel(
+                _quarter(
                     "Ranks by phase",
                     COUNT,
                     "Ranks by phase, and those that make no steps",
                     (f"sum by (phase) (nibble_job_ranks{{{J}}})", "{{phase}}"),
                     (f"sum(nibble_job_ranks_hung{{{J}}})", "hung"),
                 ),
-                panel(
+                _quarter(
                     "Memory by rank",
                     BYTES,
                     "Host memory that each rank has taken",
                     (f"nibble_rank_memory_bytes{{{J}}}", "rank {{rank}}"),
                 ),
-                panel(
+                _quarter(
                     "Device memory by rank",
                     BYTES,
                     "Memory of its device that each rank's tensors take",
                     (f"nibble_rank_device_memory_bytes{{{J}}}", "rank {{rank}}"),
                 ),
-                panel(
+                _quarter(
                     "Step seconds by rank",
                     SHARE,
                     "Share of the time that each rank spends in steps; the rest is start, "
@@ -263,7 +267,7 @@ JOB_BOARD = Dashboard(
                         "rank {{rank}}",
                     ),
                 ),
-                panel(
+                _quarter(
                     "Log output",
                     BYTES_PER_SECOND,
                     "Bytes that each rank writes to its log",
@@ -277,13 +281,13 @@ JOB_BOARD = Dashboard(
         Row(
             "Checkpoints",
             (
-                panel(
+                _quarter(
                     "Checkpoints of the attempt",
                     COUNT,
                     "Checkpoints stored and failed, as rank 0 saw it",
                     (f"sum by (result) (nibble_job_checkpoints_total{{{J}}})", "{{result}}"),
                 ),
-                panel(
+                _quarter(
                     "Checkpoint bytes",
                     BYTES_PER_SECOND,
                     "Bytes of stored checkpoints per second",
@@ -292,7 +296,7 @@ JOB_BOARD = Dashboard(
                         "stored",
                     ),
                 ),
-                panel(
+                _quarter(
                     "Checkpoint stall",
                     SHARE,
                     "Share of the time that training waited for checkpoints",
@@ -301,7 +305,7 @@ JOB_BOARD = Dashboard(
                         "waiting",
                     ),
                 ),
-                panel(
+                _quarter(
                     "Checkpoint writing",
                     SHARE,
                     "Share of the time from the last copy into memory until the checkpoint is "

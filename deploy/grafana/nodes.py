@@ -57,13 +57,7 @@ _WORKERS = Row(
             "Slots with a rank that has not ended",
             f"nibble_worker_slots_used{{{W}}}",
             kind="stacked",
-        ),
-        _by_worker(
-            "Time in steps",
-            SHARE,
-            "Share of the time that the ranks of each worker spend in steps",
-            f"avg by (worker) ({rate('nibble_rank_steps_seconds_total', W)})",
-            most=1,
+            width=6,
         ),
         _by_worker(
             "Slots",
@@ -71,6 +65,15 @@ _WORKERS = Row(
             "Slots of each worker",
             f"nibble_worker_slots{{{W}}}",
             kind="stacked",
+            width=6,
+        ),
+        _by_worker(
+            "Time in steps",
+            SHARE,
+            "Share of the time that the ranks of each worker spend in steps",
+            f"avg by (worker) ({rate('nibble_rank_steps_seconds_total', W)})",
+            most=1,
+            width=6,
         ),
         _by_worker(
             "Host memory of ranks",
@@ -78,13 +81,7 @@ _WORKERS = Row(
             "Host memory that the ranks of each worker have taken",
             f"sum by (worker) (nibble_rank_memory_bytes{{{W}}})",
             least=0,
-        ),
-        _by_worker(
-            "Device memory of ranks",
-            BYTES,
-            "Memory of devices that the tensors of each worker's ranks take",
-            f"sum by (worker) (nibble_rank_device_memory_bytes{{{W}}})",
-            least=0,
+            width=6,
         ),
     ),
 )
@@ -133,18 +130,20 @@ _CARDS = Row(
             f"nibble_card_memory_used_bytes{{{W}}} / nibble_card_memory_bytes{{{W}}}",
             most=1,
         ),
-        _card(
-            "Power",
-            WATTS,
-            "Power draw of the board",
-            f"nibble_card_power_watts{{{W}}}",
+        _by_worker(
+            "Device memory of ranks",
+            BYTES,
+            "Memory of devices that the tensors of each worker's ranks take",
+            f"sum by (worker) (nibble_rank_device_memory_bytes{{{W}}})",
             least=0,
         ),
-        _card(
-            "Power over its limit",
-            SHARE,
-            "Power draw over the enforced limit; at 1 the driver lowers clocks",
-            f"nibble_card_power_watts{{{W}}} / nibble_card_power_limit_watts{{{W}}}",
+        panel(
+            "Power",
+            WATTS,
+            "Power draw of the board, and the lowest enforced limit, at which the driver lowers "
+            f"clocks. {NEEDS_CARD}",
+            (f"nibble_card_power_watts{{{W}}}", _CARD),
+            (f"min(nibble_card_power_limit_watts{{{W}}})", "limit"),
             least=0,
         ),
         _card(

@@ -14,6 +14,7 @@ NAMED = {
     "green": "#3d8b40", "yellow": "#d9a514", "orange": "#e0752d", "red": "#cc3b31", "purple": "#8a63d2", "blue": "#3b7dd8",
 }  # fmt: skip
 SHADES = ("#2f6db3", "#5a94c8", "#8fbbd9", "#c3dcea", "#f1efdc", "#fbd49b", "#f7a35c", "#e66a3c", "#c3312f")
+NEEDS_CARD = "Needs an NVIDIA card."  # ends descriptions (deploy/grafana/panels.py)
 SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
 IEC = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"), (1, ""))
 
@@ -55,7 +56,7 @@ def show(value, unit, decimals=None):
     if unit in suffix:
         return scaled(value, SI, suffix[unit])
     if unit.startswith("suffix:"):
-        return scaled(value, SI if abs(value) >= 10000 else ((1, ""),), unit.removeprefix("suffix:").strip())
+        return f"{digits(value)} {unit.removeprefix('suffix:').strip()}"
     return scaled(value, SI if unit == "short" or abs(value) >= 1e6 else ((1, ""),), "")
 
 
@@ -114,8 +115,7 @@ class Panel:
         self.text(10, 17, self.fitted(self.panel["title"], self.width - 20, 7), "title")
         kind = self.panel["type"]
         if not self.series:
-            needs = "Needs an NVIDIA card." in self.panel["description"]
-            self.text(self.width / 2, self.height / 2 + 8, "no NVIDIA card" if needs else "No data", "axis", "middle")
+            self.text(self.width / 2, self.height / 2 + 8, "No data", "axis", "middle")
         else:
             {
                 "timeseries": self.lines,
@@ -222,6 +222,10 @@ class Panel:
         rough = (high - low) / 4
         step = 10 ** math.floor(math.log10(rough))
         step *= next(m for m in (1, 2, 2.5, 5, 10) if step * m >= rough)
+        if self.defaults["unit"] == "bytes":
+            step = 2.0 ** math.ceil(math.log2(rough))
+        elif self.defaults["unit"] == "s" and rough > 20:
+            step = next((s for s in (30, 60, 120, 300, 600, 1200, 3600, 7200, 21600) if s >= rough), step)
         first = math.ceil(low / step - 1e-9)
         return [n * step for n in range(first, first + 12) if n * step <= high + step * 1e-9]
 
@@ -347,11 +351,38 @@ text{font:11px system-ui,sans-serif;fill:#24292f}
 """
 
 
+def without_cards(board, data):
+    """The ids of panels that need a card, in rows in which none of them has data."""
+    rows = []
+    for one in board["panels"]:
+        rows = rows + [[]] if one["type"] == "row" else rows[:-1] + [rows[-1] + [one]]
+    needing = [[one for one in row if one["description"].endswith(NEEDS_CARD)] for row in rows]
+    return {one["id"] for row in needing if not any(data[one["id"]] for one in row) for one in row}
+
+
+def placed(board, left_out):
+    """The panels without those left out, which the next ones of their row take the place of."""
+    x, y, bottom, panels = 0, 0, 0, []
+    for one in board["panels"]:
+        grid = one["gridPos"]
+        if one["id"] in left_out:
+            continue
+        if one["type"] == "row" or x + grid["w"] > 24:
+            x, y = 0, bottom
+        panels.append(dict(one, gridPos=dict(grid, x=x, y=y)))
+        bottom = max(bottom, y + grid["h"])
+        x += grid["w"]
+    return panels, bottom
+
+
 def draw(board, subtitle, data, begin, end, marks):
-    """The dashboard's SVG. `data`: series by the panel's id."""
-    head = 44
-    height = head + max(one["gridPos"]["y"] + one["gridPos"]["h"] for one in board["panels"]) * ROW
-    width = 24 * CELL + GAP
+    """The dashboard's SVG. `data`: series by the panel's id. Without cards, their panels are left out."""
+    left_out = without_cards(board, data)
+    panels, bottom = placed(board, left_out)
+    head, width = 44, 24 * CELL + GAP
+    height = head + bottom * ROW
+    if left_out:
+        subtitle += f"; no NVIDIA card, hence without {len(left_out)} panels"
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="{html.escape(board["title"])}">',
@@ -360,7 +391,7 @@ def draw(board, subtitle, data, begin, end, marks):
         f'<text x="{GAP}" y="28" class="head">{html.escape(board["title"])}</text>',
         f'<text x="{width - GAP}" y="28" class="axis" text-anchor="end">{html.escape(subtitle)}</text>',
     ]
-    for one in board["panels"]:
+    for one in panels:
         x, y = GAP + one["gridPos"]["x"] * CELL, head + one["gridPos"]["y"] * ROW
         if one["type"] == "row":
             out.append(f'<text x="{x}" y="{y + 24}" class="row">{html.escape(one["title"])}</text>')
