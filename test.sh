@@ -5,7 +5,7 @@
 #   ./test.sh --threads          clang's thread-safety analysis of the rooms that share data between threads
 #   ./test.sh --tsan             most of these rooms under the thread sanitizer
 #   ./test.sh --quickstart       also quickstart.sh, from the cluster's start to its end
-#   ./test.sh --interop          also beside PyPI's transformers, llm-compressor, lm-eval and megatron-core, live, in environments of its own
+#   ./test.sh --interop          also beside PyPI's transformers, llm-compressor, lm-eval, megatron-core and Grafana's SDK, live, in environments of its own
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
 # NIBBLE_VECTORS=FILE:FILE names more files of worked vectors (testdata/vectors) to be tried.
 set -uo pipefail

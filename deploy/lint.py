@@ -2,7 +2,8 @@
 
     python3 deploy/lint.py ROOT     ROOT: the repository; prints what is wrong and exits with 1
 
-Every panel has a title, description, unit and, for each query, a legend. Queries go to the data
+Every panel has a title, description, unit and, for each query, a legend; those that have data only
+where there are cards say so. Queries go to the data
 source of the variable, name no cluster, job or worker, and read only metrics that
 docs/reference/metrics.md or a recording rule has. Every alert has a severity, a section of the
 runbook, and unit tests in which it fires and is quiet.
@@ -90,6 +91,9 @@ def check_dashboard(path, known, uids):
             continue
         if not one.get("description"):
             fault(place, "no description")
+        reads_cards = any("nibble_card_" in target["expr"] for target in one["targets"])
+        if reads_cards != one.get("description", "").endswith("Needs an NVIDIA card."):
+            fault(place, "reads metrics of cards and does not say so at its end, or the reverse")
         if not one["fieldConfig"]["defaults"].get("unit"):
             fault(place, "no unit")
         if not one["targets"]:

@@ -12,7 +12,7 @@ namespace nibble {
 
 struct ProgramTable : MetricTable {
   const MetricSpec& build_info = Gauge("nibble_build_info", "", {"program", "version"},
-                                       "1; the program and its version are in the labels");
+                                       "Program and version, in the labels; always 1");
   const MetricSpec& start = Gauge("nibble_process_start_time_seconds", "seconds", {},
                                   "Start of the process, in seconds since 1970");
   const MetricSpec& cpu = Counter("nibble_process_cpu_seconds_total", "seconds", {},

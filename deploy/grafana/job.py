@@ -15,7 +15,9 @@ from panels import (
     Dashboard,
     Row,
     panel,
+    tile,
 )
+from queries import rate
 from variables import CLUSTER, JOB, OF_JOB as J, REFERENCE, REFERENCE_AGE
 
 # A revision, or an attempt, is an interval with its number.
@@ -44,8 +46,8 @@ ANNOTATIONS = (
 )
 
 
-def _small(title, unit, description, expr):
-    return panel(title, unit, description, (expr, title.lower()), kind="stat", width=4, height=4)
+def _quarter(*of_panel):
+    return panel(*of_panel, width=6)
 
 
 def _latest(metric):
@@ -53,7 +55,7 @@ def _latest(metric):
 
 
 def _share(metric):
-    return f"max(rate(nibble_job_{metric}{{{J}}}[$__rate_interval]))"
+    return f"max({rate(f'nibble_job_{metric}', J)})"
 
 
 JOB_BOARD = Dashboard(
@@ -66,42 +68,52 @@ JOB_BOARD = Dashboard(
         Row(
             "Now",
             (
-                _small(
-                    "Next step",
-                    NONE,
-                    "Step that is to be made; steps count from 0",
-                    _latest("next_step"),
-                ),
-                _small(
+                tile("Loss", NATS, "Mean loss of the latest step", _latest("loss"), decimals=4),
+                tile(
                     "Progress",
                     SHARE,
                     "Steps done over planned steps",
                     f"{_latest('next_step')} / {_latest('planned_steps')}",
                 ),
-                _small(
+                tile(
                     "Time left",
                     SECONDS,
                     "Steps that are left, at the duration of the latest step",
                     f"({_latest('planned_steps')} - {_latest('next_step')}) * "
                     f"{_latest('step_seconds')}",
                 ),
-                _small(
+                tile(
+                    "Next step",
+                    NONE,
+                    "Step that is to be made; steps count from 0",
+                    _latest("next_step"),
+                ),
+                tile(
                     "Trained tokens",
                     TOKENS,
                     "Tokens since step 0, over all attempts",
                     _latest("trained_tokens"),
                 ),
-                _small(
+                tile(
+                    "Without a checkpoint",
+                    SECONDS,
+                    "Time of training that a restart would repeat; empty for jobs that write no "
+                    "checkpoints while they train",
+                    f"time() - {_latest('checkpoint_time_seconds')}",
+                    bound=3600,
+                ),
+                tile(
                     "Recipe revision",
                     NONE,
                     "The recipe revision in effect",
                     _latest("recipe_revision"),
                 ),
-                _small(
+                tile(
                     "Attempt",
                     NONE,
                     "Number of the attempt: one more than the restarts before it",
                     _latest("attempt"),
+                    warning=2,
                 ),
             ),
         ),
@@ -139,10 +151,13 @@ JOB_BOARD = Dashboard(
                     (_latest("learning_rate"), "learning rate"),
                 ),
                 panel(
-                    "Recipe revision",
+                    "Recipe and attempts",
                     NONE,
-                    "The recipe revision in effect; `nibble recipe history` shows the changes",
+                    "Recipe revision in effect, and number of the attempt; `nibble recipe history` "
+                    "shows the changes",
                     (_latest("recipe_revision"), "revision"),
+                    (_latest("attempt"), "attempt"),
+                    kind="timeline",
                 ),
                 panel(
                     "Skipped updates",
@@ -160,13 +175,13 @@ JOB_BOARD = Dashboard(
                     TOKENS_PER_SECOND,
                     "Tokens per second: of the latest step, and over the interval",
                     (_latest("tokens_per_second"), "latest step"),
-                    (f"sum(rate(nibble_job_tokens_total{{{J}}}[$__rate_interval]))", "interval"),
+                    (f"sum({rate('nibble_job_tokens_total', J)})", "interval"),
                 ),
                 panel(
                     "Model FLOP/s",
                     FLOPS,
                     "FLOP per second of the model's matmuls",
-                    (f"sum(rate(nibble_job_model_flops_total{{{J}}}[$__rate_interval]))", "model"),
+                    (f"sum({rate('nibble_job_model_flops_total', J)})", "model"),
                 ),
                 panel(
                     "MFU",
@@ -187,8 +202,7 @@ JOB_BOARD = Dashboard(
                     "Mean over ranks: share of the time in data (waiting for batches), weights, "
                     "forward, backward, communication and optimizer",
                     (
-                        f"avg by (part) "
-                        f"(rate(nibble_rank_step_part_seconds_total{{{J}}}[$__rate_interval]))",
+                        f"avg by (part) ({rate('nibble_rank_step_part_seconds_total', J)})",
                         "{{part}}",
                     ),
                     kind="stacked",
@@ -198,67 +212,67 @@ JOB_BOARD = Dashboard(
                     "Steps per second",
                     "suffix: steps/s",
                     "Steps per second over the interval",
-                    (f"sum(rate(nibble_job_steps_total{{{J}}}[$__rate_interval]))", "steps"),
+                    (f"sum({rate('nibble_job_steps_total', J)})", "steps"),
                 ),
             ),
         ),
         Row(
             "Ranks",
             (
-                panel(
+                _quarter(
                     "Own work by rank",
                     SHARE,
                     "Share of the time that each rank spends in data, weights, forward and "
                     "backward: a slow rank has the most, and the others wait for it",
                     (f"rank:nibble_rank_own_seconds:rate5m{{{J}}}", "rank {{rank}}"),
                 ),
-                panel(
+                _quarter(
                     "Median step by rank",
                     SECONDS,
                     "Median duration of the last steps of each rank",
                     (f"nibble_rank_median_step_seconds{{{J}}}", "rank {{rank}}"),
                 ),
-                panel(
+                _quarter(
                     "Time since the last step",
                     SECONDS,
                     "Time since each rank last finished a step",
                     (f"nibble_rank_since_step_seconds{{{J}}}", "rank {{rank}}"),
                 ),
-                panel(
+                _quarter(
                     "Ranks by phase",
                     COUNT,
                     "Ranks by phase, and those that make no steps",
                     (f"sum by (phase) (nibble_job_ranks{{{J}}})", "{{phase}}"),
                     (f"sum(nibble_job_ranks_hung{{{J}}})", "hung"),
                 ),
-                panel(
+                _quarter(
                     "Memory by rank",
                     BYTES,
                     "Host memory that each rank has taken",
                     (f"nibble_rank_memory_bytes{{{J}}}", "rank {{rank}}"),
                 ),
-                panel(
+                _quarter(
                     "Device memory by rank",
                     BYTES,
                     "Memory of its device that each rank's tensors take",
                     (f"nibble_rank_device_memory_bytes{{{J}}}", "rank {{rank}}"),
                 ),
-                panel(
+                _quarter(
                     "Step seconds by rank",
                     SHARE,
                     "Share of the time that each rank spends in steps; the rest is start, "
                     "checkpoints and pauses",
                     (
-                        f"rate(nibble_rank_steps_seconds_total{{{J}}}[$__rate_interval])",
+                        rate("nibble_rank_steps_seconds_total", J),
                         "rank {{rank}}",
                     ),
                 ),
-                panel(
+                _quarter(
                     "Log output",
                     BYTES_PER_SECOND,
                     "Bytes that each rank writes to its log",
                     (
-                        f"rate(nibble_rank_log_bytes_total{{{J}}}[$__rate_interval])",
+                        rate("nibble_rank_log_bytes_total", J),
                         "rank {{rank}}",
                     ),
                 ),
@@ -267,22 +281,22 @@ JOB_BOARD = Dashboard(
         Row(
             "Checkpoints",
             (
-                panel(
+                _quarter(
                     "Checkpoints of the attempt",
                     COUNT,
                     "Checkpoints stored and failed, as rank 0 saw it",
                     (f"sum by (result) (nibble_job_checkpoints_total{{{J}}})", "{{result}}"),
                 ),
-                panel(
+                _quarter(
                     "Checkpoint bytes",
                     BYTES_PER_SECOND,
                     "Bytes of stored checkpoints per second",
                     (
-                        f"sum(rate(nibble_job_checkpoint_bytes_total{{{J}}}[$__rate_interval]))",
+                        f"sum({rate('nibble_job_checkpoint_bytes_total', J)})",
                         "stored",
                     ),
                 ),
-                panel(
+                _quarter(
                     "Checkpoint stall",
                     SHARE,
                     "Share of the time that training waited for checkpoints",
@@ -291,7 +305,7 @@ JOB_BOARD = Dashboard(
                         "waiting",
                     ),
                 ),
-                panel(
+                _quarter(
                     "Checkpoint writing",
                     SHARE,
                     "Share of the time from the last copy into memory until the checkpoint is "

@@ -24,6 +24,15 @@ TOKENS_PER_SECOND = "suffix: tokens/s"
 FLOPS = "flops"
 NATS = "suffix: nats"
 OCTAVES = "suffix: octaves"
+CPUS = "suffix: CPUs"
+WATTS = "watt"
+CELSIUS = "celsius"
+HERTZ = "hertz"
+
+YES_NO = ((1, "yes", "green"), (0, "no", "red"))  # states
+
+# Ends the description of a panel that has data only where workers have NVIDIA cards.
+NEEDS_CARD = "Needs an NVIDIA card."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,13 +48,17 @@ class Panel:
     description: str
     queries: tuple
     # timeseries, stacked, stat, bars (the latest values), heatmap (a row per legend), matrix (the
-    # latest values, rows x columns).
+    # latest values, rows x columns), timeline (a row per legend, coloured by state).
     kind: str = "timeseries"
     width: int = 8
     height: int = 8
     log: bool = False
-    bound: float | None = None  # a line at this value
-    most: float | None = None  # end of the axis
+    bound: float | None = None  # red from this value on; a line in graphs
+    warning: float | None = None  # yellow from this value on
+    least: float | None = None  # begin of the axis
+    most: float | None = None  # end of the axis, which begins at 0
+    decimals: int | None = None
+    states: tuple = ()  # (value, text, color) each: shown instead of the number
     rows: str = ""  # of a matrix: label
     columns: str = ""  # of a matrix: label
 
@@ -90,6 +103,17 @@ def panel(title, unit, description, *queries, **options):
     return Panel(title, unit, description, tuple(Query(*query) for query in queries), **options)
 
 
+def tile(title, unit, description, expr, legend=None, **options):
+    """One number, large; `legend`: its name, or names of several by label."""
+    return panel(
+        title,
+        unit,
+        description,
+        (expr, legend or title.lower()),
+        **{"kind": "stat", "width": 3, "height": 4} | options,
+    )
+
+
 _TYPES = {
     "timeseries": "timeseries",
     "stacked": "timeseries",
@@ -97,6 +121,7 @@ _TYPES = {
     "bars": "bargauge",
     "heatmap": "heatmap",
     "matrix": "table",
+    "timeline": "state-timeline",
 }
 
 
@@ -116,13 +141,23 @@ def _target(number, query, kind):
 
 def _field_config(one):
     defaults = {"unit": one.unit, "custom": {}}
+    if one.decimals is not None:
+        defaults["decimals"] = one.decimals
     if one.most is not None:
-        defaults["min"] = 0
         defaults["max"] = one.most
+    if one.least is not None or one.most is not None:
+        defaults["min"] = one.least or 0
     steps = [{"color": "green", "value": None}]
-    if one.bound is not None:
-        steps.append({"color": "red", "value": one.bound})
+    for color, value in (("yellow", one.warning), ("red", one.bound)):
+        if value is not None:
+            steps.append({"color": color, "value": value})
     defaults["thresholds"] = {"mode": "absolute", "steps": steps}
+    if one.states:
+        texts = {
+            str(value): {"color": color, "index": index, "text": text}
+            for index, (value, text, color) in enumerate(one.states)
+        }
+        defaults["mappings"] = [{"options": texts, "type": "value"}]
     if one.kind in ("timeseries", "stacked"):
         defaults["custom"] = {
             "drawStyle": "line",
@@ -134,6 +169,10 @@ def _field_config(one):
             "stacking": {"group": "A", "mode": "normal" if one.kind == "stacked" else "none"},
             "thresholdsStyle": {"mode": "off" if one.bound is None else "dashed"},
         }
+    if one.kind == "timeline":
+        defaults["custom"] = {"fillOpacity": 70, "lineWidth": 0}
+        if not one.states:
+            defaults["color"] = {"mode": "palette-classic"}
     if one.kind == "matrix":
         defaults["color"] = {"mode": "continuous-GrYlRd"}
         defaults["custom"] = {
@@ -159,7 +198,7 @@ def _options(one):
             "colorMode": "value",
             "graphMode": "none",
             "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
-            "textMode": "value",
+            "textMode": "auto",
         }
     if one.kind == "bars":
         return {
@@ -175,8 +214,16 @@ def _options(one):
             "color": {"mode": "scheme", "scheme": "Spectral", "reverse": True, "steps": 64},
             "legend": {"show": True},
             "rowsFrame": {"layout": "auto"},
-            "tooltip": {"mode": "single", "showColorScale": True},
             "yAxis": {"axisPlacement": "left", "unit": "none"},
+        }
+    if one.kind == "timeline":
+        return {
+            "alignValue": "left",
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False},
+            "mergeValues": True,
+            "rowHeight": 0.8,
+            "showValue": "auto",
+            "tooltip": {"mode": "single", "sort": "none"},
         }
     return {"cellHeight": "sm", "showHeader": True}
 
@@ -241,7 +288,6 @@ def _variable(one):
     made |= {
         "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if one.all else {},
         "datasource": DATASOURCE,
-        "definition": one.query,
         "includeAll": one.all,
         "multi": one.all,
         "options": [],

@@ -4,7 +4,7 @@ from job import ANNOTATIONS
 from panels import COUNT, NONE, OCTAVES, SHARE, Dashboard, Row, panel
 from variables import CLUSTER, JOB, OF_JOB as J, OPERAND
 
-# Name of the metric, title, unit, description.
+# Name of the metric, title, unit, description. The first two are drawn larger.
 FIGURES = (
     (
         "relative_error_ratio",
@@ -24,6 +24,10 @@ FIGURES = (
 )
 
 
+def _width(metric):
+    return 12 if metric in (FIGURES[0][0], FIGURES[1][0]) else 8
+
+
 def _matrix(metric, title, unit, description):
     return panel(
         title,
@@ -33,8 +37,8 @@ def _matrix(metric, title, unit, description):
         kind="matrix",
         rows="layer",
         columns="operand",
-        width=12,
-        height=12,
+        width=_width(metric),
+        height=11,
     )
 
 
@@ -48,8 +52,8 @@ def _heatmap(metric, title, unit, description):
             "{{layer}} {{operand}}",
         ),
         kind="heatmap",
-        width=12,
-        height=12,
+        width=_width(metric),
+        height=11,
     )
 
 
@@ -73,7 +77,7 @@ PRECISION = Dashboard(
                     ),
                     kind="bars",
                     width=12,
-                    height=10,
+                    height=9,
                 ),
                 panel(
                     "Largest underflows",
@@ -86,7 +90,9 @@ PRECISION = Dashboard(
                     ),
                     kind="bars",
                     width=12,
-                    height=10,
+                    height=9,
+                    bound=0.5,
+                    most=1,
                 ),
                 panel(
                     "Relative error by operand",
@@ -124,12 +130,14 @@ PRECISION = Dashboard(
                     "Operands of the shown layers, by the format they are in",
                     (f"count by (format) (nibble_precision_format_info{{{J}}})", "{{format}}"),
                     kind="stacked",
+                    width=6,
                 ),
                 panel(
                     "Linear layers by path",
                     COUNT,
                     "Linear layers by GEMM and by the path that computes it: native, or emulated",
                     (f"sum by (gemm, path) (nibble_job_products{{{J}}})", "{{gemm}}: {{path}}"),
+                    width=6,
                 ),
                 panel(
                     "Sampled layers",
@@ -137,12 +145,14 @@ PRECISION = Dashboard(
                     "Layers that were sampled, by whether they are shown here; "
                     "--precision-series all of nibble-worker shows all",
                     (f"sum by (shown) (nibble_precision_layers{{{J}}})", "shown: {{shown}}"),
+                    width=6,
                 ),
                 panel(
                     "Sampled step",
                     NONE,
                     "The step that the figures belong to",
                     (f"max(nibble_precision_step{{{J}}})", "step"),
+                    width=6,
                 ),
             ),
         ),

@@ -36,7 +36,8 @@ Every family is exposed from the start, even before it has a value. A family has
 constexpr char kBound[] =
     R"( series; values of further series are dropped and counted in `nibble_metrics_dropped_total`.
 A job's series on a worker exist while its gang runs there: finished jobs leave none. Its counters
-begin at 0 with each attempt.
+begin at 0 with each attempt. Metrics of cards exist on workers with `--device cuda`, as far as the
+card and its driver have them; they are sampled every five seconds.
 )";
 
 }  // namespace

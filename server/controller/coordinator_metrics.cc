@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "job/job_spec.h"
 #include "proto/nibble/v1/coordinator.pb.h"
 #include "server/controller/coordinator_table.h"
 
@@ -98,8 +99,29 @@ int32_t Census::QueueIndex(const std::string& name) {
   return static_cast<int32_t>(queue_names_.size()) - 1;
 }
 
-std::optional<Census::Wait> Census::MarkJob(const std::string& id, const v1::JobRecord* job,
+int64_t UnsavedSince(const State& state, const v1::JobRecord& job) {
+  const v1::Checkpoint* const newest = state.NewestGood(job.id());
+  const int64_t saved = newest == nullptr ? 0 : newest->committed_unix_ms();
+  for (const v1::Attempt& attempt : job.recent_attempts()) {
+    if (attempt.running_unix_ms() > saved) return attempt.running_unix_ms();
+  }
+  return std::max(saved, job.attempt().running_unix_ms());
+}
+
+void Census::MarkUnsaved(const State& state, const v1::JobRecord& job, JobMark& mark) {
+  mark.unsaved_since_ms.reset();
+  if (job.state() != v1::JOB_STATE_RUNNING || job.attempt().running_unix_ms() == 0) return;
+  if (!mark.saves.has_value()) {
+    const v1::SpecRecord* const record = state.FindSpec(job.id());
+    const auto spec = ParseJobSpec(record == nullptr ? "" : record->spec_yaml());
+    mark.saves = spec.ok() && spec->checkpoints.every > 0;
+  }
+  if (*mark.saves) mark.unsaved_since_ms = UnsavedSince(state, job);
+}
+
+std::optional<Census::Wait> Census::MarkJob(const State& state, const std::string& id,
                                             int64_t now_ms) {
+  const v1::JobRecord* const job = state.FindJob(id);
   JobMark before;
   if (const auto known = job_marks_.find(id); known != job_marks_.end()) {
     before = known->second;
@@ -109,6 +131,8 @@ std::optional<Census::Wait> Census::MarkJob(const std::string& id, const v1::Job
   }
   if (job == nullptr) return std::nullopt;
   JobMark now{.queue = QueueIndex(job->scheduling().queue()), .state = job->state()};
+  now.saves = before.saves;
+  MarkUnsaved(state, *job, now);
   now.slots = SlotsOf(job->attempt());
   if (job->state() == v1::JOB_STATE_QUEUED) now.queued_ms = before.queued_ms.value_or(now_ms);
   job_marks_[id] = now;
@@ -154,7 +178,7 @@ void Census::Begin(const State& state, int64_t now_ms) {
   workers_.clear();
   sizes_.clear();
   slots_ = slots_used_ = 0;
-  for (const auto& [id, job] : state.tables().jobs) (void)MarkJob(id, job.get(), now_ms);
+  for (const auto& [id, job] : state.tables().jobs) (void)MarkJob(state, id, now_ms);
   for (const auto& [name, worker] : state.tables().workers) MarkWorker(name, worker.get());
   CountEntities(state);
   VisitTables(state.tables(), state.tables(),
@@ -184,7 +208,14 @@ std::vector<Census::Wait> Census::Update(const State& after, const Changed& chan
                   Measure(kind, static_cast<int64_t>(found->second->ByteSizeLong()));
                 });
     if (kind == v1::ENTITY_KIND_JOB) {
-      if (auto wait = MarkJob(key, after.FindJob(key), now_ms)) waits.push_back(*std::move(wait));
+      if (auto wait = MarkJob(after, key, now_ms)) waits.push_back(*std::move(wait));
+    } else if (kind == v1::ENTITY_KIND_CHECKPOINT) {
+      // Found damaged, for example, which changes no job.
+      const auto checkpoint = after.tables().checkpoints.find(key);
+      if (checkpoint == after.tables().checkpoints.end()) continue;
+      const v1::JobRecord* const job = after.FindJob(checkpoint->second->ref().job());
+      const auto mark = job == nullptr ? job_marks_.end() : job_marks_.find(job->id());
+      if (mark != job_marks_.end()) MarkUnsaved(after, *job, mark->second);
     } else if (kind == v1::ENTITY_KIND_WORKER) {
       MarkWorker(key, after.FindWorker(key));
     }
@@ -210,6 +241,9 @@ Census::Counts Census::Now() const {
   }
   counts.slots = slots_;
   counts.slots_used = slots_used_;
+  for (const auto& [id, mark] : job_marks_) {
+    if (mark.unsaved_since_ms) counts.unsaved_since_ms[id] = *mark.unsaved_since_ms;
+  }
   return counts;
 }
 
@@ -316,6 +350,9 @@ void CoordinatorMetrics::Fill(MetricPage& page) const {
     const auto count = static_cast<double>(entities.count);
     page.Set(Rows().entities, {word}, count);
     page.Set(Rows().entity_bytes, {word}, count * entities.mean_bytes);
+  }
+  for (const auto& [job, since_ms] : counts.unsaved_since_ms) {
+    page.Set(Rows().checkpoint_time, {job}, static_cast<double>(since_ms) / 1000);
   }
   page.Set(Rows().slots, {}, static_cast<double>(counts.slots));
   page.Set(Rows().slots_used, {}, static_cast<double>(counts.slots_used));

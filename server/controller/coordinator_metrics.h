@@ -1,6 +1,6 @@
 // The coordinator's metrics. The code that performs an operation records it in CoordinatorMetrics;
-// a scrape fills a page from it. Labels are names of enumerations, methods and queues only, never
-// of jobs or callers.
+// a scrape fills a page from it. Labels are names of enumerations, methods and queues, never of
+// callers; of jobs only those that run and write checkpoints, which slots bound.
 //
 // Ownership: owns its counts. Thread-safety: all methods; it calls no other object, so any lock may
 // be held around it.
@@ -51,6 +51,8 @@ class Census {
     std::map<v1::EntityKind, Entities> entities;
     int64_t slots = 0;  // of present workers
     int64_t slots_used = 0;
+    // Milliseconds since 1970, by job (UnsavedSince).
+    std::map<std::string, int64_t> unsaved_since_ms;
   };
 
   // Counts everything anew. Waits are measured from here on, on the monotonic clock of `now_ms`.
@@ -65,6 +67,9 @@ class Census {
     v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
     int32_t slots = 0;
     std::optional<int64_t> queued_ms;  // since when; unset: not queued
+    // Whether its spec has checkpoints while it trains; unset: not read yet.
+    std::optional<bool> saves;
+    std::optional<int64_t> unsaved_since_ms;  // unset: does not run, or does not save
   };
   struct WorkerMark {
     bool present = false;
@@ -76,7 +81,9 @@ class Census {
     double bytes = 0;
   };
 
-  std::optional<Wait> MarkJob(const std::string& id, const v1::JobRecord* job, int64_t now_ms)
+  std::optional<Wait> MarkJob(const State& state, const std::string& id, int64_t now_ms)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MarkUnsaved(const State& state, const v1::JobRecord& job, JobMark& mark)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MarkWorker(const std::string& name, const v1::WorkerRecord* worker)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -137,6 +144,11 @@ class CoordinatorMetrics {
   Census census_;
   MetricBook book_{CoordinatorRows()};
 };
+
+// When the training began that a restart of this job, which has a live attempt, would repeat, in
+// milliseconds since 1970: the commit of its newest checkpoint or, if none was committed since an
+// attempt ran, the start of the first such attempt.
+int64_t UnsavedSince(const State& state, const v1::JobRecord& job);
 
 // Fills in the store's own metrics.
 void FillStore(const StoreMetrics& metrics, MetricPage& page);

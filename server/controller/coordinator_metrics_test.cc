@@ -1,5 +1,6 @@
 #include "server/controller/coordinator_metrics.h"
 
+#include <map>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -29,6 +30,7 @@ class CensusTest : public testing::Test {
     EXPECT_EQ(now.workers, expected.workers);
     EXPECT_EQ(now.slots, expected.slots);
     EXPECT_EQ(now.slots_used, expected.slots_used);
+    EXPECT_EQ(now.unsaved_since_ms, expected.unsaved_since_ms);
     EXPECT_EQ(now.entities.size(), expected.entities.size());
     for (const auto& [kind, entities] : expected.entities) {
       EXPECT_EQ(now.entities.at(kind).count, entities.count) << kind;
@@ -66,6 +68,41 @@ TEST_F(CensusTest, CountsFollowJobsAndWorkers) {
   counts = Checked();
   EXPECT_EQ(counts.slots, 0);
   EXPECT_EQ(counts.workers.at({false, v1::WORKER_MODE_OPEN}), 1);
+}
+
+// A restart would repeat what was trained since the newest checkpoint; before the first,
+// everything.
+TEST_F(CensusTest, TrainingIsUnsavedSinceTheNewestCheckpointOrTheStartOfTraining) {
+  TestWorker worker(coordinator_, "w1", 2);
+  const std::string job = worker.RunJob(2, 5);
+  const int64_t began_ms = coordinator_.clock.NowUnixMs();
+  EXPECT_EQ(Checked().unsaved_since_ms, (std::map<std::string, int64_t>{{job, began_ms}}));
+  coordinator_.clock.Advance(4'000);
+  worker.Store(10);
+  EXPECT_EQ(Checked().unsaved_since_ms, (std::map<std::string, int64_t>{{job, began_ms + 4'000}}));
+  // The next attempt resumes from the checkpoint: nothing is unsaved before it runs.
+  coordinator_.clock.Advance(5'000);
+  worker.report.mutable_gangs(0)->set_phase(v1::RANK_PHASE_FAILED);
+  worker.Obey();
+  EXPECT_TRUE(Checked().unsaved_since_ms.empty());
+  for (int i = 0; i < 20 && Checked().unsaved_since_ms.empty(); ++i) {
+    coordinator_.clock.Advance(4'000);
+    coordinator_.Tick();
+    worker.Obey(10);
+  }
+  const std::map<std::string, int64_t> again = Checked().unsaved_since_ms;
+  EXPECT_EQ(again, (std::map<std::string, int64_t>{{job, coordinator_.clock.NowUnixMs()}}));
+}
+
+TEST_F(CensusTest, JobsWithoutCheckpointsWhileTheyTrainHaveNoUnsavedTime) {
+  TestWorker worker(coordinator_, "w1", 2);
+  worker.Obey();
+  coordinator_.Submit(2, "train", "checkpoints: {every: 0}\n");
+  coordinator_.Tick();
+  worker.Obey(5);
+  const Census::Counts counts = Checked();
+  EXPECT_EQ(Jobs(counts, v1::JOB_STATE_RUNNING), 1);
+  EXPECT_TRUE(counts.unsaved_since_ms.empty());
 }
 
 TEST_F(CensusTest, ARestartCountsEverythingAgain) {

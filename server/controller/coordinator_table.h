@@ -34,6 +34,10 @@ struct CoordinatorTable : ProgramTable {
   const MetricSpec& checkpoint_bytes =
       Counter("nibble_checkpoint_stored_bytes_total", "bytes", {},
               "Bytes of checkpoint shards made durable; replicas are not counted");
+  const MetricSpec& checkpoint_time =
+      Gauge("nibble_job_checkpoint_time_seconds", "seconds", {"job"},
+            "Commit of the newest checkpoint of a running job that writes checkpoints while it "
+            "trains, or the start of training after it if that was later, in seconds since 1970");
   const MetricSpec& copies_missing = Gauge(
       "nibble_checkpoint_copies_missing", "shards", {},
       "Copies of checkpoint shards that workers were asked to make and that do not exist yet");
@@ -79,7 +83,7 @@ struct CoordinatorTable : ProgramTable {
 
   // The store.
   const MetricSpec& store_healthy =
-      Gauge("nibble_store_healthy", "", {}, "1; 0 once a write of the store has failed");
+      Gauge("nibble_store_healthy", "", {}, "Health of the store: 1, or 0 once a write has failed");
   const MetricSpec& commits =
       Counter("nibble_store_commits_total", "batches", {}, "Durable batches");
   const MetricSpec& commits_failed = Counter("nibble_store_failed_commits_total", "batches", {},

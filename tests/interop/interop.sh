@@ -2,7 +2,8 @@
 # Compares Nibble with packages of PyPI, in Python environments of its own: transformers in both
 # directions (live_check.py), PyYAML on its YAML (yaml_check.py), gRPC's Python client on its
 # coordinator's API (foreign_client.py), and llm-compressor, compressed-tensors, lm-eval and
-# megatron-core on its weights, figures and data (parity_check.py):
+# megatron-core on its weights, figures and data (parity_check.py); and reads its dashboards with the
+# models of Grafana's SDK, of the oldest and of a recent version (dashboards_check.py):
 #   tests/interop/interop.sh
 # There is an environment for each requirements file, in ${XDG_CACHE_HOME:-~/.cache}/nibble; it is
 # made again when the file changes. PyPI's torch includes CUDA (some 5 GB, twice: the packages of
@@ -36,6 +37,11 @@ bazel build "$(bazel_flags)" //$here:hf-logits //$here:export-random //$here:exp
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/parity"
+
+for version in 10 11; do
+  choose_environment $here/requirements-grafana-$version.txt
+  "$python" $here/dashboards_check.py deploy/grafana/dashboards/*.json
+done
 
 choose_environment $here/requirements.txt
 "$python" $here/live_check.py bazel-bin/$here/hf-logits bazel-bin/$here/export-random \

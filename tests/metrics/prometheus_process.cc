@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,24 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr char kPrometheus[] = "/usr/bin/prometheus";
+
+// A rule file in which minutes are seconds: in windows, offsets and waits, and in numbers of
+// seconds that the time since something is compared with.
+std::string InSeconds(const std::string& rules) {
+  const std::string minutes =
+      std::regex_replace(std::regex_replace(rules, std::regex(R"(\b1h\b)"), "60m"),
+                         std::regex(R"(\b(\d+)m\b)"), "$1s");
+  std::string scaled;
+  const std::regex compared(R"((time\(\) - .*[<>] )(\d+)\b)");
+  auto rest = minutes.begin();
+  for (std::sregex_iterator match(minutes.begin(), minutes.end(), compared), end; match != end;
+       ++match) {
+    scaled.append(rest, (*match)[0].first);
+    absl::StrAppend(&scaled, match->str(1), std::stoi(match->str(2)) / 60);
+    rest = (*match)[0].second;
+  }
+  return scaled.append(rest, minutes.end());
+}
 
 // Copies the file with replacements.
 void CopyEdited(const fs::path& from, const fs::path& to,
@@ -75,8 +94,8 @@ absl::StatusOr<PrometheusProcess> PrometheusProcess::Start(const std::string& de
   CopyEdited(fs::path(deploy) / "prometheus.yml", root / "prometheus.yml",
              {{"15s", "1s"}, {"127.0.0.1:7701", targets}});
   for (const auto& rules : fs::directory_iterator(fs::path(deploy) / "rules")) {
-    CopyEdited(rules.path(), root / "rules" / rules.path().filename(),
-               {{"offset 5m", "offset 5s"}});
+    fs::create_directories(root / "rules");
+    std::ofstream(root / "rules" / rules.path().filename()) << InSeconds(TextOf(rules.path()));
   }
   NIBBLE_ASSIGN_OR_RETURN(const int port, ChooseFreePort());
   const std::string address = absl::StrCat("127.0.0.1:", port);

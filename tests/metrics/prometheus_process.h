@@ -25,8 +25,8 @@ std::map<std::string, nlohmann::json> PrometheusRules(const std::string& address
 class PrometheusProcess {
  public:
   // `deploy`: the directory deploy/prometheus. `targets`: host:port of the coordinator's HTTP.
-  // Where rules look back by minutes, the copy that runs here looks back by seconds. NotFound if
-  // Prometheus is not installed; otherwise returns once it answers.
+  // In the copy of the rules that runs here, minutes are seconds. NotFound if Prometheus is not
+  // installed; otherwise returns once it answers.
   static absl::StatusOr<PrometheusProcess> Start(const std::string& deploy,
                                                  const std::string& targets,
                                                  const std::string& directory);

@@ -1,7 +1,7 @@
 // The NVIDIA cards of this machine, as the driver's management library (NVML) reports them: without
 // a CUDA context, which would take memory of every card.
 //
-// Ownership: values. Thread-safety: any thread; a call loads the library and unloads nothing.
+// Ownership: values. Thread-safety: any thread; a call loads the library (nvml.h).
 #ifndef NIBBLE_WORKER_AGENT_CARDS_H_
 #define NIBBLE_WORKER_AGENT_CARDS_H_
 
@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/nibble/v1/common.pb.h"
+#include "worker/agent/nvml.h"
 
 namespace nibble {
 
@@ -26,7 +27,8 @@ struct Card {
 // The cards that a process with this CUDA_VISIBLE_DEVICES may use, in its order; null: all.
 // NotFound if there is no driver, FailedPrecondition with NVML's words if it does not answer,
 // InvalidArgument, naming the entry, for a card that does not exist.
-absl::StatusOr<std::vector<Card>> FindCards(const char* visible);
+absl::StatusOr<std::vector<Card>> FindCards(const char* visible,
+                                            const std::string& library = kNvmlLibrary);
 
 // The entries of CUDA_VISIBLE_DEVICES; like CUDA, stops at an empty or negative one.
 std::vector<std::string> VisibleEntries(absl::string_view visible);

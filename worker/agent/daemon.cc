@@ -87,6 +87,12 @@ absl::Status Daemon::Prepare() {
     report_due_ = true;
     Wake();
   };
+  cards_ = CardWatch::Start(
+      {.cards = options_.cards,
+       .library = options_.nvml,
+       .publish =
+           [this](std::vector<CardFigures> figures) { metrics_->PublishCards(std::move(figures)); },
+       .log = log});
   registry_ = std::make_unique<CheckpointRegistry>(CheckpointRegistry::Options{
       .clock = SteadySeconds,
       .ordered_by = [this](const std::string& job) { return provenance_->StoreOf(job); },
@@ -190,6 +196,7 @@ void Daemon::OpenStoredJobs() {
 Daemon::~Daemon() {
   // Callers before the objects that they call.
   http_.reset();
+  cards_.reset();
   link_.reset();
   recorder_.reset();
   tasks_.reset();

@@ -14,6 +14,7 @@
 //   one per gang         whatever a gang needs from the disk (gang_runner.h)
 //   the registry's       answers about shards (checkpoint_registry.h)
 //   the recorder         other records in the data directory
+//   the card watch       figures of the cards (card_watch.h)
 //   Run's                compares the desired state with the present one (gang_rules.h), and gives
 //                        the gangs their orders
 //
@@ -38,6 +39,7 @@
 #include "common/metrics/http_exposer.h"
 #include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
+#include "worker/agent/card_watch.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/checkpoint_tasks.h"
 #include "worker/agent/coordinator_link.h"
@@ -59,8 +61,9 @@ class Daemon {
   struct Options {
     // The daemon chooses the incarnation; port 0 of the address picks a free one.
     v1::WorkerIdentity identity;
-    std::vector<std::string> cards;  // by slot, for CUDA_VISIBLE_DEVICES; empty: CPU slots
-    std::string coordinator;         // host:port
+    std::vector<std::string> cards;   // by slot, for CUDA_VISIBLE_DEVICES; empty: CPU slots
+    std::string nvml = kNvmlLibrary;  // the library that reports on the cards
+    std::string coordinator;          // host:port
     LinkSecurity security;
     bool insecure = false;       // listen off loopback without authenticating callers
     std::string data_directory;  // absolute; made if absent
@@ -135,6 +138,7 @@ class Daemon {
   std::unique_ptr<RunDirectory> run_;
   GangHome home_;
   std::unique_ptr<WorkerMetrics> metrics_;
+  std::unique_ptr<CardWatch> cards_;   // null: no cards
   std::unique_ptr<HttpExposer> http_;  // null: turned off
   std::unique_ptr<Provenance> provenance_;
   std::unique_ptr<ProcessSupervisor> supervisor_;

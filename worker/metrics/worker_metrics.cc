@@ -188,11 +188,29 @@ void FillGangs(absl::Span<const GangFigures> gangs, const FigureLimits& limits, 
   page.Set(Rows().slots_used, {}, static_cast<double>(used));
 }
 
+void FillCards(absl::Span<const CardFigures> cards, MetricPage& page) {
+  for (const CardFigures& card : cards) {
+    for (const CardFigure& figure : card.figures) {
+      if (figure.label.empty()) {
+        page.Set(*figure.row, {card.card}, figure.value);
+      } else {
+        page.Set(*figure.row, {card.card, figure.label}, figure.value);
+      }
+    }
+  }
+}
+
 WorkerMetrics::WorkerMetrics(Options options) : options_(std::move(options)) {}
 
 void WorkerMetrics::Publish(std::vector<GangFigures> gangs) {
   MutexLock lock(&mutex_);
   gangs_.swap(gangs);
+}
+
+void WorkerMetrics::PublishCards(std::vector<CardFigures> cards) {
+  MutexLock lock(&mutex_);
+  cards_.swap(cards);
+  cards_at_ = options_.clock();
 }
 
 void WorkerMetrics::Reported(int64_t number) {
@@ -245,6 +263,7 @@ std::string WorkerMetrics::Page() const {
   {
     MutexLock lock(&mutex_);
     FillGangs(gangs_, options_.figures, page);
+    if (options_.clock() - cards_at_ <= options_.card_seconds) FillCards(cards_, page);
     page.Set(rows.connected, {}, connected_ ? 1 : 0);
     if (answered_at_ >= 0) {
       page.Set(rows.silence, {}, options_.clock() - answered_at_);

@@ -1,11 +1,11 @@
-// A daemon's metrics: the figures of its gangs at one moment (GangFigures), its own counts and its
-// connection to the coordinator (WorkerMetrics), and its plain HTTP:
+// A daemon's metrics: the figures of its gangs and cards at one moment (GangFigures, CardFigures),
+// its own counts and its connection to the coordinator (WorkerMetrics), and its plain HTTP:
 //
 //   /metrics   for Prometheus; see docs/reference/metrics.md
 //   /healthz   200 while the process lives
 //   /readyz    200 while the coordinator counts on this worker, otherwise 503 and the reason
 //
-// Ownership: GangFigures are values; WorkerMetrics owns counts and the latest figures.
+// Ownership: figures are values; WorkerMetrics owns counts and the latest figures.
 // Thread-safety: all methods of WorkerMetrics from any thread. It calls only the clock, so any lock
 // may be held around it, and a scrape waits for no caller. The functions are pure.
 #ifndef NIBBLE_WORKER_METRICS_WORKER_METRICS_H_
@@ -56,6 +56,18 @@ struct GangFigures {
   std::vector<RankFigures> ranks;  // those on this worker
 };
 
+// A figure of a card: a row of WorkerTable whose first label is the card.
+struct CardFigure {
+  const MetricSpec* row = nullptr;
+  std::string label;  // the row's second label; empty: it has none
+  double value = 0;
+};
+
+struct CardFigures {
+  std::string card;
+  std::vector<CardFigure> figures;
+};
+
 struct FigureLimits {
   // Layers whose precision is shown, evenly spread from the first to the last; 0: all.
   size_t precision_layers = 16;
@@ -63,6 +75,7 @@ struct FigureLimits {
 };
 
 void FillGangs(absl::Span<const GangFigures> gangs, const FigureLimits& limits, MetricPage& page);
+void FillCards(absl::Span<const CardFigures> cards, MetricPage& page);
 
 // At most `most` of the indices [0, count), ascending and evenly spread, including the first and
 // the last; all if `most` is 0.
@@ -76,11 +89,15 @@ class WorkerMetrics {
     std::string version;
     std::string data_directory;     // whose disk is measured; empty: none
     std::function<double()> clock;  // seconds, monotonic
+    // Figures of cards that are older than this are not shown: their driver hangs.
+    double card_seconds = 30;
   };
   explicit WorkerMetrics(Options options);
 
   // Replaces the gangs by the present ones.
   void Publish(std::vector<GangFigures> gangs);
+  // Replaces the figures of the cards by the present ones.
+  void PublishCards(std::vector<CardFigures> cards);
 
   // A report was sent, numbered from 1 within a stream; an answer was received; a stream has ended.
   void Reported(int64_t number);
@@ -103,6 +120,8 @@ class WorkerMetrics {
   MetricBook book_{WorkerRows()};
   mutable Mutex mutex_;
   std::vector<GangFigures> gangs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<CardFigures> cards_ ABSL_GUARDED_BY(mutex_);
+  double cards_at_ ABSL_GUARDED_BY(mutex_) = 0;  // time of PublishCards
   // Number and time of reports.
   std::deque<std::pair<int64_t, double>> pending_ ABSL_GUARDED_BY(mutex_);
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;

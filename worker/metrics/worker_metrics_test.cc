@@ -21,6 +21,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 Exposition Exposed(const std::vector<GangFigures>& gangs, const FigureLimits& limits = {}) {
   MetricPage page(WorkerRows());
@@ -301,6 +302,19 @@ TEST_F(WorkerMetricsTest, TheAdvertisedAddressIsOneThatOthersReach) {
   const auto every = ServeWorkerHttp(metrics_, {.listen = "0.0.0.0:0", .insecure = true});
   ASSERT_EQ(every.status(), absl::OkStatus());
   EXPECT_EQ(AdvertisedHttp(**every, "node7:4000"), "node7:" + std::to_string((*every)->port()));
+}
+
+TEST(CardFiguresTest, AreShownUntilTheirDriverHangs) {
+  double now = 100;
+  WorkerMetrics metrics({.clock = [&] { return now; }, .card_seconds = 30});
+  EXPECT_THAT(metrics.Page(), Not(HasSubstr("nibble_card_power_watts{")));
+  metrics.PublishCards({{.card = "0",
+                         .figures = {{&WorkerRows().card_power, "", 650},
+                                     {&WorkerRows().card_clock, "sm", 1.5e9}}}});
+  EXPECT_THAT(metrics.Page(), HasSubstr("nibble_card_power_watts{card=\"0\"} 650"));
+  EXPECT_THAT(metrics.Page(), HasSubstr("nibble_card_clock_hertz{card=\"0\",clock=\"sm\"}"));
+  now = 131;
+  EXPECT_THAT(metrics.Page(), Not(HasSubstr("nibble_card_power_watts{")));
 }
 
 }  // namespace

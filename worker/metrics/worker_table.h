@@ -75,11 +75,58 @@ struct WorkerTable : ProgramTable {
       Gauge("nibble_precision_step", "", {"job"}, "Step of the latest precision sample");
   const MetricSpec& precision_format =
       Gauge("nibble_precision_format_info", "", {"job", "layer", "operand", "format"},
-            "1; the format of the operand is in the labels");
+            "Format of the operand, in the labels; always 1");
   const FigureRows precision =
       NewestOf(*link::v1::PrecisionSample::descriptor(), {"job", "layer", "operand"});
   const MetricSpec& precision_layers = Gauge("nibble_precision_layers", "layers", {"job", "shown"},
                                              "Sampled layers, by whether their figures are shown");
+
+  // The worker's cards, as their driver (NVML) reports them; none for figures that a card or its
+  // driver lacks. `card`: as in CUDA_VISIBLE_DEVICES.
+  const MetricSpec& card_info = Gauge("nibble_card_info", "", {"card", "model"},
+                                      "Model of the card, in the labels; always 1");
+  const MetricSpec& card_answers =
+      Gauge("nibble_card_answers", "", {"card"},
+            "State of the card: 1, or 0 if its driver no longer reaches it");
+  const MetricSpec& card_memory =
+      Gauge("nibble_card_memory_bytes", "bytes", {"card"}, "Memory of the card");
+  const MetricSpec& card_memory_used =
+      Gauge("nibble_card_memory_used_bytes", "bytes", {"card"},
+            "Used memory of the card, of all processes and the driver");
+  const MetricSpec& card_busy = Gauge("nibble_card_busy_ratio", "ratio", {"card"},
+                                      "Share of the latest sampling interval, at most a second, "
+                                      "in which a kernel ran");
+  const MetricSpec& card_memory_busy =
+      Gauge("nibble_card_memory_busy_ratio", "ratio", {"card"},
+            "Share of the latest sampling interval in which memory was read or written");
+  const MetricSpec& card_power =
+      Gauge("nibble_card_power_watts", "watts", {"card"}, "Power draw of the board");
+  const MetricSpec& card_power_limit = Gauge("nibble_card_power_limit_watts", "watts", {"card"},
+                                             "Enforced limit on the power draw of the board");
+  const MetricSpec& card_energy = Counter("nibble_card_energy_joules_total", "joules", {"card"},
+                                          "Energy that the board took since its driver started");
+  const MetricSpec& card_temperature =
+      Gauge("nibble_card_temperature_celsius", "°C", {"card"}, "Temperature of the card's chip");
+  const MetricSpec& card_clock = Gauge("nibble_card_clock_hertz", "Hz", {"card", "clock"},
+                                       "Clock of the multiprocessors (sm) and of the memory");
+  const MetricSpec& card_clock_limit =
+      Gauge("nibble_card_clock_limit_hertz", "Hz", {"card", "clock"},
+            "Highest clock of the multiprocessors (sm) and of the memory");
+  const MetricSpec& card_slowed =
+      Gauge("nibble_card_slowed", "", {"card", "reason"},
+            "Reasons for lower clocks: 1 while power_limit, heat or power_brake applies, else 0");
+  const MetricSpec& card_errors =
+      Counter("nibble_card_errors_total", "errors", {"card", "kind"},
+              "Errors since the driver started: of memory (memory_corrected, memory_uncorrected), "
+              "NVLink (nvlink_replay, nvlink_recovery, nvlink_crc) and PCIe (pcie_replay)");
+  const MetricSpec& card_links =
+      Gauge("nibble_card_nvlinks", "links", {"card"}, "Active NVLinks of the card");
+  const MetricSpec& card_link_bytes =
+      Counter("nibble_card_nvlink_bytes_total", "bytes", {"card", "direction"},
+              "Data sent and received over all NVLinks of the card");
+  const MetricSpec& card_pcie =
+      Gauge("nibble_card_pcie_bytes_per_second", "bytes/s", {"card", "direction"},
+            "Data sent and received over PCIe in the latest 20 ms");
 
   // The daemon and its coordinator.
   const MetricSpec& slots = Gauge("nibble_worker_slots", "slots", {}, "Slots of this worker");
@@ -87,7 +134,7 @@ struct WorkerTable : ProgramTable {
       Gauge("nibble_worker_slots_used", "slots", {}, "Slots with a rank that has not ended");
   const MetricSpec& connected =
       Gauge("nibble_coordinator_connected", "", {},
-            "1 if the coordinator has answered on the open stream, else 0");
+            "Connection to the coordinator: 1 once it has answered on the open stream, else 0");
   const MetricSpec& silence = Gauge("nibble_coordinator_silence_seconds", "seconds", {},
                                     "Time since the coordinator's last answer");
   const MetricSpec& lease = Gauge("nibble_coordinator_lease_seconds", "seconds", {},
