@@ -110,7 +110,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     if (status.ok()) status = CheckBounds(request_);
     if (status.ok()) status = CheckRange("tail_lines", request_.tail_lines(), 0, kMaxTailLines);
     if (!status.ok()) return End(status);
-    const auto first = Find({request_.job(), request_.attempt(), false, request_.rank()});
+    const auto first = Find({request_.job(), request_.attempt(), false, rank()});
     if (first.ok()) {
       BeginAttempt(*first, request_.tail_lines());
     } else if (!absl::IsNotFound(first.status()) || !request_.follow() || request_.attempt() > 0 ||
@@ -120,6 +120,9 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     if (!ended()) ScheduleCheck();
     Pump();
   }
+
+  // The event log is rank 0's.
+  int32_t rank() const { return request_.events() ? 0 : request_.rank(); }
 
   absl::StatusOr<LogAttempt> Find(const LogQuery& query) const { return controller_.Read(query); }
 
@@ -160,6 +163,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
       request.set_rank(source.rank);
       request.set_tail_lines(tail_lines_);
       request.set_follow(at_once_);
+      request.set_events(request_.events());
       const int64_t number = ++last_reading_;
       auto* const reader = new RankReader(
           ChannelTo(source.address), std::move(request),
@@ -264,7 +268,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   void CheckJob() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (ended()) return;
     if (attempt_.number > 0) {
-      const auto now = Find({request_.job(), attempt_.number, false, request_.rank()});
+      const auto now = Find({request_.job(), attempt_.number, false, rank()});
       // An attempt that is no longer kept is over.
       attempt_.over = !now.ok() || now->over;
       EndSilent();
@@ -302,7 +306,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
       Retry();
       return;
     }
-    const auto next = Find({request_.job(), attempt_.number + 1, true, request_.rank()});
+    const auto next = Find({request_.job(), attempt_.number + 1, true, rank()});
     if (next.ok()) return BeginAttempt(*next, 0);
     if (!absl::IsNotFound(next.status())) return End(next.status());
     const auto job = controller_.Read(DescribeRequest());

@@ -13,6 +13,7 @@
 #include "worker/agent/data_directory.h"
 #include "worker/agent/gang_rules.h"
 #include "worker/agent/peer_server.h"
+#include "worker/trainer/report/event_log.h"
 
 namespace nibble {
 namespace {
@@ -251,6 +252,18 @@ PeerService Daemon::MakeLogs() {
             std::unique_ptr<RankLog> ended,
             RankLog::OpenEnded(Gang::LogPath(home_.jobs_directory, job, attempt, rank)));
         return std::shared_ptr<const RankLog>(std::move(ended));
+      },
+      [this](const std::string& job, int64_t attempt) -> absl::StatusOr<EventFile> {
+        NIBBLE_RETURN_IF_ERROR(CheckJobId(job));
+        const std::string rank_0 = Gang::ProcessName(job, attempt, 0);
+        return EventFile{.path = absl::StrCat(home_.jobs_directory, "/", job, "/", kEventLogFile),
+                         .started = supervisor_->LogOf(rank_0) != nullptr ||
+                                    std::filesystem::exists(Gang::LogPath(home_.jobs_directory, job,
+                                                                          attempt, /*rank=*/0)),
+                         .ended = [this, rank_0] {
+                           const std::shared_ptr<const RankLog> log = supervisor_->LogOf(rank_0);
+                           return log == nullptr || log->ended();
+                         }};
       },
       {});
 }

@@ -46,6 +46,11 @@ class LogServiceTest : public testing::Test {
           if (job == "run-1" && attempt == 1 && rank == 0) return log_;
           return absl::NotFoundError("no such log");
         },
+        [this](const std::string&, int64_t attempt) -> absl::StatusOr<EventFile> {
+          return EventFile{.path = directory_ + "/events.jsonl",
+                           .started = attempt == 1,
+                           .ended = [this] { return log_->ended(); }};
+        },
         {.readers = 2}));
     auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
     EXPECT_TRUE(server.ok()) << server.status();
@@ -125,6 +130,36 @@ TEST_F(LogServiceTest, AFollowerReceivesLinesUntilTheRankHasEnded) {
   log_->End();
   ASSERT_TRUE(reader->Read(&response));
   EXPECT_EQ(response.lines(0), "last");
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(LogServiceTest, AnEventLogIsReadInWholeLinesUntilRankZeroHasEnded) {
+  v1::ReadRankLogRequest request = Request(0, true);
+  request.set_events(true);
+  Lines lines;
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::NOT_FOUND);  // there is no file
+  std::ofstream events(directory_ + "/events.jsonl");
+  events << "{\"spec\":\"" << std::string(kMaxLineBytes * 2, 'y')
+         << "\"}\n{\"step\":" << std::flush;
+  request.set_follow(false);
+  EXPECT_TRUE(Read(request, lines).ok());
+  ASSERT_EQ(lines.size(), 1u);  // the second one is being written
+  EXPECT_GT(lines[0].size(), kMaxLineBytes * 2);
+
+  request.set_follow(true);
+  request.set_attempt(2);
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::NOT_FOUND);  // has not started
+  request.set_attempt(1);
+  grpc::ClientContext context;
+  const auto reader = stub_->ReadRankLog(&context, request);
+  v1::ReadRankLogResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.lines_size(), 1);
+  events << "7}\n" << std::flush;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_THAT(response.lines(), ElementsAre("{\"step\":7}"));
+  log_->End();
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_TRUE(reader->Finish().ok());
 }
