@@ -44,7 +44,7 @@ class JobRun {
         ranks_(std::move(collective)),
         collective_(*ranks_),
         options_(options),
-        trace_(device_->device(), collective_, SteadySeconds) {
+        trace_(device_->device(), collective_) {
     if (!options.trace.path.empty()) {
       trace_.TraceToFile(options.trace.path, options.trace.after, options.trace.steps);
     }
@@ -259,6 +259,7 @@ absl::Status JobRun::TrainAll() {
       summary_.reason = "early_stop";
       return absl::OkStatus();
     }
+    trace_.TakeRequest(link_.get(), &*status_);
     NIBBLE_RETURN_IF_ERROR(trace_.BeforeStep(trainer()));
     NIBBLE_ASSIGN_OR_RETURN(const bool continues,
                             trace_.Host("boundary", [&] { return PassBoundary(); }));

@@ -1,9 +1,13 @@
 #include "worker/trainer/loop/run_trace.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/status_macros.h"
+#include "worker/trainer/loop/run_reporter.h"
 
 namespace nibble {
 namespace {
@@ -28,12 +32,18 @@ const char* PartName(StepPart part) {
   return "optimizer";
 }
 
+// Seconds since kTraceEpoch by the wall clock as it was at the first call, so that the traces of
+// several machines share an axis; they run steadily.
+double TraceSeconds() {
+  static const double offset =
+      absl::ToDoubleSeconds(absl::Now() - absl::FromUnixSeconds(kTraceEpoch)) - SteadySeconds();
+  return SteadySeconds() + offset;
+}
+
 }  // namespace
 
-RunTrace::RunTrace(const Device& device, Collective& collective, std::function<double()> clock)
-    : collective_(collective),
-      recorder_(device.backend, std::move(clock)),
-      traced_(device, recorder_) {
+RunTrace::RunTrace(const Device& device, Collective& collective)
+    : collective_(collective), recorder_(device.backend, TraceSeconds), traced_(device, recorder_) {
   collective_.set_tracer(&recorder_);
 }
 
@@ -46,7 +56,22 @@ void RunTrace::Request(int64_t after, int64_t steps, Receiver receiver) {
 }
 
 void RunTrace::TraceToFile(const std::string& path, int64_t after, int64_t steps) {
-  Request(after, steps, [path](const std::string& events) { return AppendTrace(path, events); });
+  Request(after, steps, [path](const absl::StatusOr<std::string>& events) {
+    return events.ok() ? AppendTrace(path, *events) : events.status();
+  });
+}
+
+void RunTrace::TakeRequest(RankLink* link, RankStatus* status) {
+  if (link == nullptr) return;
+  const std::optional<link::v1::TraceCommand> command = link->TakeTrace();
+  if (!command.has_value()) return;
+  Request(0, command->steps(),
+          [path = std::string(command->path()), number = command->number(),
+           status](const absl::StatusOr<std::string>& events) {
+            const absl::Status written = events.ok() ? AppendTrace(path, *events) : events.status();
+            status->AddTrace(number, written);
+            return written;
+          });
 }
 
 absl::Status RunTrace::BeforeStep(Trainer& trainer) {
@@ -81,11 +106,12 @@ absl::Status RunTrace::AfterStep(Trainer& trainer) {
   if (status.ok() && --left_ > 0) return status;
   left_ = 0;
   trainer.EnqueueEach(false);
-  const absl::Status finished = Finish();
-  return status.ok() ? finished : status;
+  absl::StatusOr<std::string> events = Finish();
+  if (!status.ok()) events = status;
+  return std::exchange(receiver_, nullptr)(events);
 }
 
-absl::Status RunTrace::Finish() {
+absl::StatusOr<std::string> RunTrace::Finish() {
   RankTrace trace = {.rank = collective_.rank(), .first_step = first_step_};
   NIBBLE_ASSIGN_OR_RETURN(trace.spans, recorder_.End());
   trace.dropped = recorder_.dropped();
@@ -93,8 +119,7 @@ absl::Status RunTrace::Finish() {
   parts_.clear();
   const std::vector<TraceSpan> gaps = GapsOf(trace.spans, kLeastGapSeconds);
   trace.spans.insert(trace.spans.end(), gaps.begin(), gaps.end());
-  const Receiver receiver = std::exchange(receiver_, nullptr);
-  return receiver(ChromeEvents(trace));
+  return ChromeEvents(trace);
 }
 
 }  // namespace nibble

@@ -16,7 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "worker/link/rank_link.h"
 #include "worker/trainer/comm/collective.h"
+#include "worker/trainer/loop/rank_status.h"
 #include "worker/trainer/loop/trainer.h"
 #include "worker/trainer/model/device.h"
 #include "worker/trainer/trace/chrome_trace.h"
@@ -26,10 +28,11 @@ namespace nibble {
 
 class RunTrace {
  public:
-  // Receives the events of a trace (ChromeEvents()). Its error becomes a notice of the run.
-  using Receiver = std::function<absl::Status(std::string events)>;
+  // Receives the events of a trace (ChromeEvents()), or why there are none. Its error becomes a
+  // notice of the run.
+  using Receiver = std::function<absl::Status(const absl::StatusOr<std::string>& events)>;
 
-  RunTrace(const Device& device, Collective& collective, std::function<double()> clock);
+  RunTrace(const Device& device, Collective& collective);
   ~RunTrace();
   RunTrace(const RunTrace&) = delete;
   RunTrace& operator=(const RunTrace&) = delete;
@@ -41,6 +44,9 @@ class RunTrace {
   void Request(int64_t after, int64_t steps, Receiver receiver);
   // The trace goes to a file that the ranks of a machine share.
   void TraceToFile(const std::string& path, int64_t after, int64_t steps);
+
+  // What the link's process requests; its outcome goes into the status. Nulls: no link.
+  void TakeRequest(RankLink* link, RankStatus* status);
 
   // Before and after each step, its boundary included. An error of AfterStep() is the trace's, not
   // the run's.
@@ -59,7 +65,7 @@ class RunTrace {
 
  private:
   absl::Status AddParts(Trainer& trainer);
-  absl::Status Finish();
+  absl::StatusOr<std::string> Finish();
 
   Collective& collective_;
   TraceRecorder recorder_;

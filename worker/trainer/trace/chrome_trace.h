@@ -1,8 +1,8 @@
 // A trace of some steps of one rank, and its form for programs: Chrome's trace events, which
 // Perfetto (ui.perfetto.dev) and chrome://tracing open.
 //
-// A rank is a process of the trace, and each of its tracks a thread. Times are seconds of the
-// machine's monotonic clock, so that the ranks of one machine share a time axis.
+// A rank is a process of the trace, and each of its tracks a thread. Times are seconds since
+// kTraceEpoch, so that all ranks share a time axis, as well as their machines' clocks agree.
 //
 // Ownership: values. Thread-safety: pure functions; AppendTrace() also between processes.
 #ifndef NIBBLE_WORKER_TRAINER_TRACE_CHROME_TRACE_H_
@@ -16,6 +16,10 @@
 #include "absl/status/status.h"
 
 namespace nibble {
+
+// 2025-01-01 in seconds since 1970. Nanoseconds since then, as fractions of microseconds, still fit
+// a double, in which readers of traces store them; those since 1970 do not.
+inline constexpr int64_t kTraceEpoch = 1'735'689'600;
 
 enum class TraceTrack {
   kHost,           // what the host does
