@@ -123,6 +123,10 @@ void AddModelOptions(Command verb, InferenceFlags& flags) {
 
 void AddRemoteOptions(Command verb, RemoteFlags& flags) {
   AddOutputOption(verb, flags.print);
+  AddServerOptions(verb, flags);
+}
+
+void AddServerOptions(Command verb, RemoteFlags& flags) {
   verb.Add("--server", flags.server,
            "host:port of the coordinator; default: NIBBLE_SERVER, else the local cluster");
   AddSecondsOption(

@@ -44,6 +44,8 @@ struct RemoteFlags {
   std::string print = "table";
 };
 void AddRemoteOptions(Command verb, RemoteFlags& flags);
+// --server and --timeout alone, for a verb whose -o is a file.
+void AddServerOptions(Command verb, RemoteFlags& flags);
 // Replaces the help of --timeout: in a verb that waits, it also limits the wait.
 void TimeoutEndsWait(Command verb);
 

@@ -1,9 +1,13 @@
-// StreamLogs: lines of ranks, read from their workers.
+// StreamLogs: lines of ranks, or of the event log of rank 0's worker, read from their workers.
 //
 // Finished attempts are read rank after rank, by number. A followed job is read from all ranks at
-// once, in order of arrival, attempt after attempt until the job is finished. One response per rank
-// is held, and the next is requested only after it was written: a slow caller slows down the
-// workers and costs no memory.
+// once, in order of arrival, attempt after attempt until the job is finished. Each attempt of a
+// followed event log begins at its first line again, because a worker appends to one log. One
+// response per rank is held, and the next is requested only after it was written: a slow caller
+// slows down the workers and costs no memory.
+//
+// A trace is requested from each worker of the running attempt at once, and its lines are those of
+// a JSON array, of one worker after the other or interleaved.
 //
 // A worker that has lines to send but is silent for `silence_ms`, or whose connection breaks, is
 // named in UNAVAILABLE, after the lines of the others. While a followed attempt is running, such a

@@ -27,6 +27,8 @@ using testing::UnorderedElementsAre;
 
 constexpr std::chrono::seconds kLogDeadline(60);
 
+constexpr int32_t kEvents = -1;  // in place of a rank: the event log
+
 // A fake daemon's logs: lines by attempt and rank, and which logs are still being written.
 class Daemon : public v1::RankLogs::Service {
  public:
@@ -108,7 +110,7 @@ class Daemon : public v1::RankLogs::Service {
   grpc::Status Serve(grpc::ServerContext& context, const v1::ReadRankLogRequest& request,
                      grpc::ServerWriter<v1::ReadRankLogResponse>& writer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto found = logs_.find({request.attempt(), request.rank()});
+    const auto found = logs_.find({request.attempt(), request.events() ? kEvents : request.rank()});
     if (found == logs_.end()) return {StatusCode::NOT_FOUND, "no such log"};
     const Log& log = found->second;
     size_t next = 0;
@@ -239,6 +241,21 @@ TEST_F(LogReactorTest, LinesOfAllRanksAreReadFromTheirWorkersByRank) {
   EXPECT_THAT(one->All(), ElementsAre("1.1 c"));
   auto tail = Open(job, 0, false, 1, 1);
   EXPECT_THAT(tail->All(), ElementsAre("1.0 b"));
+}
+
+TEST_F(LogReactorTest, TheEventLogIsReadFromTheWorkerOfRankZeroWhateverRankIsNamed) {
+  const std::string job = Run(2);
+  d1_.AddLine(1, 0, "output");
+  d1_.AddLine(1, kEvents, "event");
+  d2_.AddLine(1, kEvents, "of a worker without rank 0");
+  v1::StreamLogsRequest request;
+  request.set_job(job);
+  request.set_rank(-1);
+  request.set_events(true);
+  Stream stream;
+  stream.reader = stub_->StreamLogs(&stream.context, request);
+  EXPECT_THAT(stream.All(), ElementsAre("1.0 event"));
+  EXPECT_TRUE(stream.reader->Finish().ok());
 }
 
 TEST_F(LogReactorTest, FollowingContinuesAcrossAttemptsUntilTheJobIsFinished) {

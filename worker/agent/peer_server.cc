@@ -1,20 +1,26 @@
 #include "worker/agent/peer_server.h"
 
+#include <fcntl.h>
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/crc32c.h"
+#include "common/errno_error.h"
 #include "common/status_macros.h"
 #include "proto/nibble/v1/rank_log.grpc.pb.h"
 #include "proto/nibble/v1/shard_store.grpc.pb.h"
@@ -134,20 +140,21 @@ absl::StatusOr<int64_t> TailBegin(const RankLog& log, int32_t lines) {
 // Splits a stream of bytes into lines and sends them in batches.
 class LineSender {
  public:
-  explicit LineSender(grpc::ServerWriter<v1::ReadRankLogResponse>& writer) : writer_(writer) {}
+  LineSender(grpc::ServerWriter<v1::ReadRankLogResponse>& writer, size_t most)
+      : writer_(writer), most_(most) {}
 
   void SetDropped(int64_t bytes) { response_.set_dropped_bytes(bytes); }
   // False if the reader has disconnected.
   bool Add(absl::string_view bytes) {
     while (!bytes.empty()) {
       const size_t newline = bytes.find('\n');
-      const size_t room = kMaxLineBytes - line_.size();
+      const size_t room = most_ - line_.size();
       const size_t take = std::min({newline, bytes.size(), room});
       line_.append(bytes.data(), take);
       bytes.remove_prefix(take);
       const bool ends = !bytes.empty() && bytes[0] == '\n';
       if (ends) bytes.remove_prefix(1);
-      if ((ends || line_.size() == kMaxLineBytes) && !EndLine()) return false;
+      if ((ends || line_.size() == most_) && !EndLine()) return false;
     }
     return true;
   }
@@ -167,6 +174,7 @@ class LineSender {
 
  private:
   grpc::ServerWriter<v1::ReadRankLogResponse>& writer_;
+  const size_t most_;  // bytes of a line
   v1::ReadRankLogResponse response_;
   std::string line_;  // that has no end yet
   size_t bytes_ = 0;  // in response_
@@ -175,7 +183,7 @@ class LineSender {
 absl::Status Send(const RankLog& log, const v1::ReadRankLogRequest& request,
                   const grpc::ServerContext& context,
                   grpc::ServerWriter<v1::ReadRankLogResponse>& writer) {
-  LineSender sender(writer);
+  LineSender sender(writer, kMaxLineBytes);
   int64_t at = 0;
   if (request.tail_lines() > 0) {
     NIBBLE_ASSIGN_OR_RETURN(at, TailBegin(log, request.tail_lines()));
@@ -206,39 +214,107 @@ absl::Status Send(const RankLog& log, const v1::ReadRankLogRequest& request,
   return disconnected;
 }
 
+// The event log, whole lines only. It grows while it is read.
+absl::Status Send(const EventFile& events, const v1::ReadRankLogRequest& request,
+                  const grpc::ServerContext& context,
+                  grpc::ServerWriter<v1::ReadRankLogResponse>& writer) {
+  if (request.follow() && !events.started) {
+    return absl::NotFoundError("rank 0 of the attempt has not started on this worker");
+  }
+  const int file = open(events.path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) {
+    if (errno == ENOENT) return absl::NotFoundError("the job has no event log on this worker");
+    return ErrnoError(errno, "event log: opening", events.path);
+  }
+  const absl::Cleanup closes = [file] { close(file); };
+  LineSender sender(writer, kMaxEventBytes);
+  std::string bytes(kReadBytes, '\0');
+  const absl::Status disconnected = absl::CancelledError("the reader has disconnected");
+  while (!context.IsCancelled()) {
+    const bool ended = events.ended();
+    const ssize_t got = read(file, bytes.data(), bytes.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoError(errno, "event log: reading", events.path);
+    if (!sender.Add({bytes.data(), static_cast<size_t>(got)})) return disconnected;
+    if (got > 0) continue;
+    if (!sender.Flush()) return disconnected;
+    if (ended || !request.follow()) return absl::OkStatus();
+    std::this_thread::sleep_for(kPoll);
+  }
+  return disconnected;
+}
+
 class LogService final : public v1::RankLogs::Service {
  public:
-  LogService(FindRankLog find, const LogServiceLimits& limits)
-      : find_(std::move(find)), limits_(limits) {}
+  LogService(FindRankLog find, FindEventFile find_events, TraceRanks trace,
+             const LogServiceLimits& limits)
+      : find_(std::move(find)),
+        find_events_(std::move(find_events)),
+        trace_(std::move(trace)),
+        limits_(limits) {}
 
   grpc::Status ReadRankLog(grpc::ServerContext* context, const v1::ReadRankLogRequest* request,
                            grpc::ServerWriter<v1::ReadRankLogResponse>* writer) override {
-    if (request->rank() < 0 || request->attempt() < 1 || request->tail_lines() < 0) {
+    if (request->rank() < 0 || request->attempt() < 1 || request->tail_lines() < 0 ||
+        request->trace_steps() < 0) {
       return ToGrpc(absl::InvalidArgumentError(
           absl::StrCat("rank ", request->rank(), " is below 0, attempt ", request->attempt(),
-                       " below 1, or tail_lines ", request->tail_lines(), " below 0")));
+                       " below 1, or tail_lines ", request->tail_lines(), " or trace_steps ",
+                       request->trace_steps(), " below 0")));
     }
     if (++readers_ > limits_.readers) {
       --readers_;
       return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
           "readers: ", limits_.readers, " already read logs of this worker, the most at once")));
     }
-    const auto log = find_(request->job(), request->attempt(), request->rank());
-    const absl::Status sent = log.ok() ? Send(**log, *request, *context, *writer) : log.status();
+    const absl::Status sent = Find(*request, *context, *writer);
     --readers_;
     return ToGrpc(sent);
   }
 
  private:
+  absl::Status Find(const v1::ReadRankLogRequest& request, const grpc::ServerContext& context,
+                    grpc::ServerWriter<v1::ReadRankLogResponse>& writer) const {
+    if (request.trace_steps() > 0) return Trace(request, context, writer);
+    if (request.events()) {
+      NIBBLE_ASSIGN_OR_RETURN(const EventFile events,
+                              find_events_(request.job(), request.attempt()));
+      return Send(events, request, context, writer);
+    }
+    NIBBLE_ASSIGN_OR_RETURN(const std::shared_ptr<const RankLog> log,
+                            find_(request.job(), request.attempt(), request.rank()));
+    return Send(*log, request, context, writer);
+  }
+
   const FindRankLog find_;
+  absl::Status Trace(const v1::ReadRankLogRequest& request, const grpc::ServerContext& context,
+                     grpc::ServerWriter<v1::ReadRankLogResponse>& writer) const {
+    if (request.trace_steps() > kMaxTraceSteps) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("trace_steps: ", request.trace_steps(), " is above ", kMaxTraceSteps));
+    }
+    NIBBLE_ASSIGN_OR_RETURN(const std::string path,
+                            trace_(request.job(), request.attempt(), request.trace_steps(),
+                                   [&context] { return context.IsCancelled(); }));
+    const absl::Cleanup removes = [&path] { (void)unlink(path.c_str()); };
+    v1::ReadRankLogRequest whole = request;
+    whole.set_follow(false);
+    return Send(EventFile{.path = path, .started = true, .ended = [] { return true; }}, whole,
+                context, writer);
+  }
+
+  const FindEventFile find_events_;
+  const TraceRanks trace_;
   const LogServiceLimits limits_;
   std::atomic<int> readers_ = 0;
 };
 
 }  // namespace
 
-PeerService MakeLogService(FindRankLog find, const LogServiceLimits& limits) {
-  return PeerService(new LogService(std::move(find), limits));
+PeerService MakeLogService(FindRankLog find, FindEventFile find_events, TraceRanks trace,
+                           const LogServiceLimits& limits) {
+  return PeerService(
+      new LogService(std::move(find), std::move(find_events), std::move(trace), limits));
 }
 
 // --- Shards

@@ -85,16 +85,37 @@ class PeerServer {
 // --- Services
 
 inline constexpr size_t kMaxLineBytes = 16 << 10;
+inline constexpr size_t kMaxEventBytes = 1 << 20;  // as above, in an event log
 
 // Finds the log of one rank of an attempt. NotFound if there is none. Called from gRPC's threads.
 using FindRankLog = std::function<absl::StatusOr<std::shared_ptr<const RankLog>>(
     const std::string& job, int64_t attempt, int32_t rank)>;
 
+// The event log of a job, a file that rank 0 appends to over all attempts on this worker.
+struct EventFile {
+  std::string path;             // there may be no file yet
+  bool started = false;         // rank 0 of the attempt in question has started here
+  std::function<bool()> ended;  // and has ended
+};
+// Called from gRPC's threads. InvalidArgument if the name cannot be a job's.
+using FindEventFile =
+    std::function<absl::StatusOr<EventFile>(const std::string& job, int64_t attempt)>;
+
+// Takes a trace of the next steps of an attempt's ranks here: waits until it is in a file, whose
+// path it returns, and which the caller removes; ends early once `cancelled`. FailedPrecondition if
+// the ranks do not run; ResourceExhausted if another trace is being taken. Called from gRPC's
+// threads.
+using TraceRanks = std::function<absl::StatusOr<std::string>(
+    const std::string& job, int64_t attempt, int64_t steps,
+    const std::function<bool()>& cancelled)>;
+inline constexpr int32_t kMaxTraceSteps = 100;
+
 struct LogServiceLimits {
   int readers = 64;  // at once; more are refused with RESOURCE_EXHAUSTED
 };
 
-PeerService MakeLogService(FindRankLog find, const LogServiceLimits& limits);
+PeerService MakeLogService(FindRankLog find, FindEventFile find_events, TraceRanks trace,
+                           const LogServiceLimits& limits);
 
 // `worker`: this worker's name, sent with every answer (kShardHolderKey), so that a reader that
 // finds damage can report whose copy it is; empty: not sent.

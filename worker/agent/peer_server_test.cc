@@ -46,6 +46,17 @@ class LogServiceTest : public testing::Test {
           if (job == "run-1" && attempt == 1 && rank == 0) return log_;
           return absl::NotFoundError("no such log");
         },
+        [this](const std::string&, int64_t attempt) -> absl::StatusOr<EventFile> {
+          return EventFile{.path = directory_ + "/events.jsonl",
+                           .started = attempt == 1,
+                           .ended = [this] { return log_->ended(); }};
+        },
+        [this](const std::string&, int64_t attempt, int64_t steps,
+               const std::function<bool()>&) -> absl::StatusOr<std::string> {
+          if (attempt != 1) return absl::FailedPreconditionError("no ranks run");
+          std::ofstream(directory_ + "/trace") << "[\n{\"steps\":" << steps << "}\n]\n";
+          return directory_ + "/trace";
+        },
         {.readers = 2}));
     auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
     EXPECT_TRUE(server.ok()) << server.status();
@@ -127,6 +138,50 @@ TEST_F(LogServiceTest, AFollowerReceivesLinesUntilTheRankHasEnded) {
   EXPECT_EQ(response.lines(0), "last");
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(LogServiceTest, AnEventLogIsReadInWholeLinesUntilRankZeroHasEnded) {
+  v1::ReadRankLogRequest request = Request(0, true);
+  request.set_events(true);
+  Lines lines;
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::NOT_FOUND);  // there is no file
+  std::ofstream events(directory_ + "/events.jsonl");
+  events << "{\"spec\":\"" << std::string(kMaxLineBytes * 2, 'y')
+         << "\"}\n{\"step\":" << std::flush;
+  request.set_follow(false);
+  EXPECT_TRUE(Read(request, lines).ok());
+  ASSERT_EQ(lines.size(), 1u);  // the second one is being written
+  EXPECT_GT(lines[0].size(), kMaxLineBytes * 2);
+
+  request.set_follow(true);
+  request.set_attempt(2);
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::NOT_FOUND);  // has not started
+  request.set_attempt(1);
+  grpc::ClientContext context;
+  const auto reader = stub_->ReadRankLog(&context, request);
+  v1::ReadRankLogResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_EQ(response.lines_size(), 1);
+  events << "7}\n" << std::flush;
+  ASSERT_TRUE(reader->Read(&response));
+  EXPECT_THAT(response.lines(), ElementsAre("{\"step\":7}"));
+  log_->End();
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(LogServiceTest, ATraceIsSentInLinesAndItsFileRemoved) {
+  v1::ReadRankLogRequest request = Request();
+  request.set_trace_steps(3);
+  Lines lines;
+  EXPECT_TRUE(Read(request, lines).ok());
+  EXPECT_THAT(lines, ElementsAre("[", "{\"steps\":3}", "]"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/trace"));
+  request.set_attempt(2);
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  request.set_attempt(1);
+  request.set_trace_steps(kMaxTraceSteps + 1);
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(LogServiceTest, ASlowReaderDoesNotDelayTheRankAndLearnsWhatItMissed) {
