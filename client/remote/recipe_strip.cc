@@ -125,7 +125,7 @@ std::string RecipeChangeText(const v1::Recipe& before, const v1::Recipe& after) 
 StyledLine RecipeStrip(const std::vector<v1::RecipeRevision>& effective,
                        const std::map<int64_t, GemmBits>& bits, const PlotArea& area,
                        double x_per_step) {
-  std::string name_column = "recipe";
+  std::string name_column = "timeline";
   name_column.resize(area.margin, ' ');
   StyledLine line(name_column);
   size_t column = 0;

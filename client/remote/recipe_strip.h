@@ -40,7 +40,7 @@ std::vector<v1::RecipeRevision> EffectiveRevisions(const std::vector<v1::RecipeR
 std::string RecipeChangeText(const v1::Recipe& before, const v1::Recipe& after);
 
 // `bits`: by number of the revision. `x_per_step`: units of the x axis. The line begins with
-// "recipe" in the margin.
+// "timeline" in the margin.
 StyledLine RecipeStrip(const std::vector<v1::RecipeRevision>& effective,
                        const std::map<int64_t, GemmBits>& bits, const PlotArea& area,
                        double x_per_step);
