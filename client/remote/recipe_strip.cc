@@ -138,10 +138,11 @@ StyledLine RecipeStrip(const std::vector<v1::RecipeRevision>& effective,
     if (from >= area.x_to || to <= area.x_from) continue;
     const size_t first = PlotColumn(area, from);
     const size_t end = to >= area.x_to ? area.columns : PlotColumn(area, to);
+    const size_t start = std::max(column, first);
     // A revision within one column of another is not drawn.
-    if (end <= column) continue;
-    line.Add(std::string(first > column ? first - column : 0, ' '));
-    column = std::max(column, first);
+    if (end <= start) continue;
+    line.Add(std::string(start - column, ' '));
+    column = start;
     const auto known = bits.find(revision.number());
     const Shade shade = ShadeOf(known == bits.end() ? GemmBits() : known->second);
     const char* const fill = area.utf8 ? shade.utf8 : shade.ascii;

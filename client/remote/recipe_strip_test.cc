@@ -31,9 +31,9 @@ std::string Strip(const std::vector<v1::RecipeRevision>& revisions, size_t colum
 
 TEST(RecipeStripTest, SegmentsAreToScaleAndNamed) {
   EXPECT_EQ(Strip({Revision(1, 0), Revision(2, 50, "bf16")}, 50),
-            "timeline  ░ r1 nvfp4-base ░░░░░░░░░│▓ r2 fprop=bf16 ▓▓▓▓▓▓▓▓▓");
+            "timeline  ░ r1 nvfp4-base ░░░░░░░░░│▓ r2 fprop=bf16 ▓▓▓▓▓▓▓▓");
   EXPECT_EQ(Strip({Revision(1, 0), Revision(2, 50, "bf16")}, 50, false),
-            "timeline  . r1 nvfp4-base .........|= r2 fprop=bf16 =========");
+            "timeline  . r1 nvfp4-base .........|= r2 fprop=bf16 ========");
 }
 
 TEST(RecipeStripTest, ANarrowSegmentHasItsNumberOrOnlyItsShade) {

@@ -98,7 +98,7 @@ BRAILLE_DOTS = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (0, 3), (1, 3)] 
 
 def last_view(log):
     """The rows of the last view that was redrawn in place: lists of characters with their inks."""
-    rows, row, column, ink, top, at = [[]], 0, 0, 0, 0, 0
+    rows, row, column, ink, top, bottom, at = [[]], 0, 0, 0, 0, 0, 0
     while at < len(log):
         sequence = SEQUENCE.match(log, at)
         if sequence:
@@ -111,6 +111,7 @@ def last_view(log):
             elif kind == "K":
                 del rows[row][column:]
             elif kind == "J":
+                bottom = row
                 del rows[row + 1 :], rows[row][column:]
             continue
         character, at = log[at], at + 1
@@ -124,7 +125,7 @@ def last_view(log):
             rows[row].extend([(" ", 0)] * (column - len(rows[row])))
             rows[row][column : column + 1] = [(character, ink)]
             column += 1
-    return [line for line in rows[top:] if line]
+    return rows[top:bottom]
 
 
 def view_svg(rows):
