@@ -184,9 +184,9 @@ std::vector<StyledLine> RecipeLines(const WatchState& state, const LineFormat& f
   return lines;
 }
 
-AttemptText AttemptLines(const WatchState& state, const LineFormat& format) {
+AttemptView AttemptLines(const WatchState& state, const LineFormat& format) {
   const v1::Job& job = state.job();
-  AttemptText text;
+  AttemptView text;
   if (!job.has_attempt()) return text;
   const v1::Attempt& attempt = job.attempt();
   std::string line =

@@ -54,11 +54,11 @@ std::vector<StyledLine> RankLines(const WatchState& state, const LineFormat& for
 std::vector<StyledLine> PrecisionLines(const WatchState& state);
 // The attempt, then its placements: first those that are not in order, of which there are
 // `troubled`.
-struct AttemptText {
+struct AttemptView {
   std::vector<StyledLine> lines;
   size_t troubled = 0;
 };
-AttemptText AttemptLines(const WatchState& state, const LineFormat& format);
+AttemptView AttemptLines(const WatchState& state, const LineFormat& format);
 // The newest events that fit, unabridged, in `room` lines; oldest first.
 std::vector<StyledLine> EventLines(const WatchState& state, const LineFormat& format, size_t room);
 // The keys and signs.

@@ -235,7 +235,7 @@ std::vector<StyledLine> RenderWatch(const WatchState& state, const WatchOptions&
   parts[kStepPart] = StepLines(state, format);
   parts[kRanksPart] = RankLines(state, format);
   parts[kPrecisionPart] = PrecisionLines(state);
-  AttemptText attempt = AttemptLines(state, format);
+  AttemptView attempt = AttemptLines(state, format);
   parts[kAttemptPart] = std::move(attempt.lines);
 
   // First what each part needs, by importance; then what it would like to have.
