@@ -1,6 +1,9 @@
 #include "client/remote/job_watch.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,7 +13,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
@@ -18,109 +20,31 @@
 #include "client/remote/rpcs.h"
 #include "client/remote/terminal.h"
 #include "client/remote/verb.h"
-#include "client/remote/watch_view.h"
+#include "client/remote/watch_display.h"
+#include "client/remote/watch_state.h"
 #include "client/shell/output.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
-#include "common/text/text.h"
+#include "job/job_spec.h"
+#include "model/outline.h"
 
 namespace nibble {
 namespace {
 
-constexpr absl::Duration kRedraw = absl::Milliseconds(100);  // least time between redraws
-constexpr absl::Duration kClockRedraw = absl::Seconds(1);    // redraw for running times
-constexpr absl::Duration kLineEvery = absl::Seconds(1);      // between sample lines on a pipe
-constexpr absl::Duration kPollWorkers = absl::Seconds(2);
+constexpr absl::Duration kPollDetails = absl::Seconds(2);  // workers, ranks, precision
+constexpr absl::Duration kPollReference = absl::Seconds(10);
 constexpr absl::Duration kPollTimeout = absl::Seconds(2);
-constexpr int kInitialSamples = 512;
+constexpr absl::Duration kHistoryTimeout = absl::Seconds(10);  // of a whole series
 constexpr int kMostWorkers = 8;
-
-// Renders the state of a watch in the form that the output takes.
-class Display {
- public:
-  Display(Session& session, WatchState& state)
-      : session_(session), state_(state), terminal_(!json() && StdoutIsTerminal()) {}
-
-  bool terminal() const { return terminal_; }
-  bool json() const { return session_.for_programs(); }
-
-  void Begin() {
-    if (!terminal_ && !json()) session_.Out(JobLine(state_.job()));
-  }
-
-  void Message(const v1::WatchJobsResponse& message) {
-    if (json()) session_.PrintElement(message);
-  }
-
-  void Event(const v1::JobEvent& event) {
-    dirty_ = true;
-    if (terminal_ || json()) return;
-    session_.Out(absl::StrCat(TimeText(event.time_unix_ms()), "  ", EventText(event), "\n"));
-  }
-
-  void Sample() {
-    dirty_ = true;
-    unprinted_ = true;
-    if (SteadyNow() - printed_ >= kLineEvery) PrintSample();
-  }
-
-  // Shows a note about the connection; empty: removes it.
-  void Note(const std::string& note) {
-    dirty_ = true;
-    note_ = note;
-    if (!terminal_ && !note.empty()) session_.Say(note);
-  }
-
-  void Invalidate() { dirty_ = true; }
-
-  // Redraws if something changed, including the terminal's size, but at most every kRedraw.
-  void Draw(bool at_once = false) {
-    if (!terminal_) return;
-    const absl::Duration now = SteadyNow();
-    const TerminalSize size = StdoutSize();
-    const absl::Duration since = now - drawn_;
-    const bool due = dirty_ || size != size_ || since >= kClockRedraw;
-    if (!at_once && (!due || since < kRedraw)) return;
-    session_.Out(screen_.Draw(RenderWatch(state_, {.columns = size.columns, .rows = size.rows},
-                                          absl::ToUnixMillis(absl::Now()), note_),
-                              size.columns));
-    drawn_ = now;
-    size_ = size;
-    dirty_ = false;
-  }
-
-  void Finish() {
-    Draw(true);
-    if (terminal_ || json()) return;
-    if (unprinted_) PrintSample();
-    session_.Out(JobLine(state_.job()));
-  }
-
- private:
-  void PrintSample() {
-    printed_ = SteadyNow();
-    unprinted_ = false;
-    if (!terminal_ && !json()) session_.Out(SampleLine(state_) + "\n");
-  }
-
-  Session& session_;
-  WatchState& state_;
-  const bool terminal_;
-  Screen screen_;
-  TerminalSize size_;
-  std::string note_;
-  bool dirty_ = true;
-  bool unprinted_ = false;
-  absl::Duration drawn_ = -absl::InfiniteDuration();
-  absl::Duration printed_ = -absl::InfiniteDuration();
-};
 
 class Watcher {
  public:
-  Watcher(Session& session, const std::string& job)
+  // `reference`: an id; empty: none.
+  Watcher(Session& session, const std::string& job, const std::string& reference)
       : session_(session), job_(job), display_(session, state_) {
     request_.add_jobs(job);
     request_.set_with_samples(true);
+    state_.SetReference(reference);
   }
 
   absl::StatusOr<Reply> Run() {
@@ -135,28 +59,39 @@ class Watcher {
         display_.Finish();
         return Reply{.exit_code = ExitCodeOfJob(state_.job().state())};
       }
-      if (interrupt.happened()) return Detach();
+      if (left_ || interrupt.happened()) return Detach();
       const absl::Status status = PrepareRetry(*end);
       if (!status.ok()) {
         display_.Finish();
         return status;
       }
       display_.Draw(true);
-      interrupt.SleepFor(absl::FromChrono(backoff.Next()));
-      if (interrupt.happened()) return Detach();
+      const absl::Duration retry = SteadyNow() + absl::FromChrono(backoff.Next());
+      while (SteadyNow() < retry && KeepsGoing(interrupt)) {
+        interrupt.SleepFor(std::min(retry - SteadyNow(), WatchDisplay::kRedraw));
+        display_.Draw();
+      }
+      if (left_ || interrupt.happened()) return Detach();
     }
   }
 
  private:
-  // Reads the stream to its end and returns its status; unset: the job has finished, or Ctrl-C.
+  // False once the user wants to leave.
+  bool KeepsGoing(const Interrupt& interrupt) {
+    if (!display_.HandleKeys()) left_ = true;
+    return !left_ && !interrupt.happened();
+  }
+
+  // Reads the stream to its end and returns its status; unset: the job has finished, or the user
+  // leaves.
   std::optional<absl::Status> Follow(Interrupt& interrupt, Backoff& backoff) {
     WatchStream stream(session_.client(), request_);
     const Interrupt::Call call(interrupt, [&stream] { stream.Cancel(); });
     bool connected = false;
-    while (!interrupt.happened()) {
+    while (KeepsGoing(interrupt)) {
       display_.Draw();
       std::optional<v1::WatchJobsResponse> message =
-          stream.Next(display_.terminal() ? kRedraw : absl::Minutes(1));
+          stream.Next(display_.terminal() ? WatchDisplay::kRedraw : absl::Minutes(1));
       if (message) {
         if (!std::exchange(connected, true)) {
           backoff.Reset();
@@ -164,11 +99,12 @@ class Watcher {
         }
         Handle(*message);
         if (over_) return std::nullopt;
-        continue;
+      } else if (std::optional<absl::Status> end = stream.End()) {
+        return end;
       }
-      std::optional<absl::Status> end = stream.End();
-      if (end) return end;
-      if (display_.terminal()) PollWorkers();
+      if (!connected) continue;
+      PollReference();
+      if (display_.terminal()) PollDetails();
     }
     return std::nullopt;
   }
@@ -205,22 +141,48 @@ class Watcher {
   // The first message of a stream has arrived: of the first, or of one after a lost connection.
   void Connected() {
     if (std::exchange(away_, false)) display_.Note("the coordinator is back; the watch continues");
+    if (display_.terminal() && !outline_) FetchModel();
     PollRecipe();
     if (display_.json()) return;
-    v1::GetJobMetricsRequest metrics;
-    metrics.set_job(job_);
-    metrics.set_max_samples(kInitialSamples);
-    if (const auto found = Poll(kGetJobMetrics, metrics)) {
-      for (const v1::StepSample& sample : found->series()) state_.AddSample(sample);
-      if (!found->series().empty()) display_.Sample();
+    if (FetchSamples(job_, state_.losses(),
+                     [this](const v1::StepSample& sample) { state_.AddSample(sample); })) {
+      display_.Sample();
     }
+    PollReference();
     if (!display_.terminal()) return;
     v1::ListJobEventsRequest events;
     events.set_job(job_);
     if (const auto found = Poll(kListJobEvents, events)) {
       for (const v1::JobEvent& event : found->events()) state_.AddEvent(event);
     }
-    PollWorkers();
+    PollDetails();
+  }
+
+  // Fetches the samples of a job from where `known` ends: all that the coordinator has at first.
+  // Whether there were any.
+  bool FetchSamples(const std::string& job, const LossHistory& known,
+                    const std::function<void(const v1::StepSample&)>& add) {
+    v1::GetJobMetricsRequest request;
+    request.set_job(job);
+    request.set_max_samples(kMostComparedSamples);
+    if (!known.buckets().empty()) request.set_from_step(known.buckets().back().last_step + 1);
+    const auto found = Poll(kGetJobMetrics, request, kHistoryTimeout);
+    if (!found) return false;
+    for (const v1::StepSample& sample : found->series()) add(sample);
+    return !found->series().empty();
+  }
+
+  // The model of the job's spec, to name the precision of its GEMMs.
+  void FetchModel() {
+    v1::DescribeJobRequest request;
+    request.set_job(job_);
+    request.set_with_spec(true);
+    const auto found = Poll(kDescribeJob, request);
+    if (!found) return;
+    const absl::StatusOr<JobSpec> spec = ParseJobSpec(found->spec_yaml());
+    if (!spec.ok()) return;
+    absl::StatusOr<Outline> outline = MakeOutline(spec->model);
+    if (outline.ok()) outline_ = *std::move(outline);
   }
 
   // OK: the stream may be opened again.
@@ -247,7 +209,7 @@ class Watcher {
   }
 
   Reply Detach() {
-    display_.Draw(true);
+    display_.Leave();
     session_.Say(absl::StrCat("detached; the job keeps running. Run 'nibble job watch ", job_,
                               "' to follow it again"));
     return {.exit_code = kExitNotFinished};
@@ -255,8 +217,9 @@ class Watcher {
 
   // A call for the display: one attempt with a short timeout; failures are ignored.
   template <class Request, class Response>
-  std::optional<Response> Poll(const Rpc<Request, Response>& rpc, const Request& request) {
-    CallContext context(session_.client(), kPollTimeout);
+  std::optional<Response> Poll(const Rpc<Request, Response>& rpc, const Request& request,
+                               absl::Duration timeout = kPollTimeout) {
+    CallContext context(session_.client(), timeout);
     absl::StatusOr<Response> response = session_.client().CallOnce(rpc, request, context);
     if (!response.ok()) return std::nullopt;
     display_.Invalidate();
@@ -267,14 +230,30 @@ class Watcher {
     if (!display_.terminal()) return;
     v1::ListRecipeRevisionsRequest request;
     request.set_job(job_);
-    if (const auto found = Poll(kListRecipeRevisions, request)) {
-      state_.SetRevisions({found->revisions().begin(), found->revisions().end()});
+    const auto found = Poll(kListRecipeRevisions, request);
+    if (!found) return;
+    std::map<int64_t, GemmBits> bits;
+    for (const v1::RecipeRevision& revision : found->revisions()) {
+      const auto known = state_.bits().find(revision.number());
+      if (known != state_.bits().end()) {
+        bits.insert(*known);
+      } else if (outline_) {
+        bits[revision.number()] = BitsOf(revision.recipe(), *outline_);
+      }
     }
+    state_.SetRevisions({found->revisions().begin(), found->revisions().end()}, std::move(bits));
   }
 
-  void PollWorkers() {
-    if (SteadyNow() - polled_ < kPollWorkers) return;
+  void PollDetails() {
+    if (SteadyNow() - polled_ < kPollDetails) return;
     polled_ = SteadyNow();
+    v1::GetJobMetricsRequest metrics;
+    metrics.set_job(job_);
+    metrics.set_max_samples(1);
+    if (auto found = Poll(kGetJobMetrics, metrics)) {
+      state_.SetRanks({found->ranks().begin(), found->ranks().end()});
+      if (found->has_precision()) state_.SetPrecision(found->precision());
+    }
     std::vector<v1::Worker> workers;
     for (const v1::Placement& placement : state_.job().attempt().placements()) {
       if (workers.size() == kMostWorkers) break;
@@ -287,21 +266,33 @@ class Watcher {
     state_.SetWorkers(std::move(workers));
   }
 
+  // The reference may still run.
+  void PollReference() {
+    if (state_.reference().empty() || SteadyNow() - reference_polled_ < kPollReference) return;
+    reference_polled_ = SteadyNow();
+    FetchSamples(state_.reference(), state_.reference_losses(),
+                 [this](const v1::StepSample& sample) { state_.AddReferenceSample(sample); });
+  }
+
   Session& session_;
   const std::string job_;
   WatchState state_;
-  Display display_;
+  WatchDisplay display_;
   v1::WatchJobsRequest request_;
   bool caught_up_ = false;
-  bool over_ = false;  // the job has finished, and all of the stream was read
-  bool away_ = false;  // the coordinator does not answer
+  bool over_ = false;               // the job has finished, and all of the stream was read
+  bool away_ = false;               // the coordinator does not answer
+  bool left_ = false;               // the user has left
+  std::optional<Outline> outline_;  // of the job's model; unset: unknown
   absl::Duration polled_ = -absl::InfiniteDuration();
+  absl::Duration reference_polled_ = -absl::InfiniteDuration();
 };
 
 }  // namespace
 
-absl::StatusOr<Reply> WatchJob(Session& session, const std::string& job) {
-  return Watcher(session, job).Run();
+absl::StatusOr<Reply> WatchJob(Session& session, const std::string& job,
+                               const std::string& reference) {
+  return Watcher(session, job, reference).Run();
 }
 
 namespace {
@@ -309,6 +300,7 @@ namespace {
 struct FollowFlags {
   RemoteFlags remote;
   std::string job;
+  std::string reference;
   bool follow = false;
   int32_t tail = 0;
   int32_t rank = -1;
@@ -317,7 +309,13 @@ struct FollowFlags {
 
 absl::StatusOr<Reply> Watch(Session& session, const FollowFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
-  return WatchJob(session, job.id());
+  if (flags.reference.empty()) return WatchJob(session, job.id());
+  if (session.for_programs()) {
+    return absl::InvalidArgumentError(
+        "reference: is for people; with -o json or yaml, watch both jobs");
+  }
+  NIBBLE_ASSIGN_OR_RETURN(const v1::Job reference, FindJob(session, flags.reference));
+  return WatchJob(session, job.id(), reference.id());
 }
 
 // For people, each line begins with its rank if there are several ranks.
@@ -380,6 +378,8 @@ void AddJobFollowVerbs(Command job, int& exit_code) {
   RemoteVerb<FollowFlags> watch(job, "watch",
                                 "Follow progress, losses and events until the job finishes");
   AddJobOption(watch.app(), watch->job);
+  watch.app().Add("--reference", watch->reference,
+                  "another job, whose losses are shown beside this one's");
   watch.Runs(exit_code, Watch);
 
   RemoteVerb<FollowFlags> logs(job, "logs", "Print the output of a job's ranks");

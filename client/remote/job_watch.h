@@ -1,8 +1,9 @@
 // Following a job until it finishes: redrawn in place on a terminal, plain lines on a pipe, one
-// JSON object per line for programs.
+// JSON object per line for programs (watch_display.h).
 //
-// A restart of the coordinator is reported once, and the watch resumes from its resume token.
-// Ctrl-C detaches; the job keeps running.
+// The losses before the watch are fetched once; then the stream is followed. A restart of the
+// coordinator is reported once, and the watch resumes from its resume token. Ctrl-C and the key q
+// detach; the job keeps running.
 //
 // Ownership: the session is borrowed for the call. Thread-safety: as Session.
 #ifndef NIBBLE_CLIENT_REMOTE_JOB_WATCH_H_
@@ -16,9 +17,11 @@
 
 namespace nibble {
 
-// `job` is an id. All output is streamed; the reply has only the exit code: the job's, or
-// kExitNotFinished when Ctrl-C detaches.
-absl::StatusOr<Reply> WatchJob(Session& session, const std::string& job);
+// `job` is an id, and so is `reference`, a job whose losses are shown beside this one's; empty:
+// none. All output is streamed; the reply has only the exit code: the job's, or kExitNotFinished
+// when the user detaches.
+absl::StatusOr<Reply> WatchJob(Session& session, const std::string& job,
+                               const std::string& reference = "");
 
 }  // namespace nibble
 

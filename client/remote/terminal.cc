@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 #include <chrono>
 
@@ -11,8 +12,10 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/text/text.h"
+#include "client/remote/styled_text.h"
 
 namespace nibble {
 namespace {
@@ -20,8 +23,43 @@ namespace {
 // The write end of the pipe; a signal handler has no context argument.
 std::atomic<int> written_to = -1;
 
+// The modes of the terminal at standard input, and whether `keys_mode` is set there.
+struct termios usual_mode = {};
+struct termios keys_mode = {};
+std::atomic<bool> keys_on = false;
+
+// Safe in signal handlers, as the functions below.
+void LeaveKeysMode() {
+  if (keys_on.exchange(false)) tcsetattr(STDIN_FILENO, TCSANOW, &usual_mode);
+}
+
+// A process in the background would be stopped if it changed the mode.
+bool InForeground() {
+  const pid_t foreground = tcgetpgrp(STDIN_FILENO);
+  return foreground < 0 || foreground == getpgrp();
+}
+
+void EnterKeysMode() {
+  if (InForeground() && tcsetattr(STDIN_FILENO, TCSANOW, &keys_mode) == 0) keys_on = true;
+}
+
+constexpr std::array<int, 4> kKeyboardSignals = {SIGHUP, SIGQUIT, SIGTSTP, SIGCONT};
+
+void OnKeyboardSignal(int signal) {
+  const int saved = errno;
+  if (signal == SIGCONT) {
+    EnterKeysMode();
+  } else {
+    LeaveKeysMode();
+    // The handler of SIGHUP and SIGQUIT is the default again.
+    raise(signal == SIGTSTP ? SIGSTOP : signal);
+  }
+  errno = saved;
+}
+
 void OnSignal(int) {
   const int saved = errno;
+  LeaveKeysMode();
   const char byte = 's';
   // The pipe has room for thousands of signals, so the write does not block.
   if (write(written_to, &byte, 1) < 0) {
@@ -98,6 +136,40 @@ Interrupt::Call::~Call() {
   while (interrupt_.calling_) interrupt_.changed_.Wait(&interrupt_.mutex_);
 }
 
+Keyboard::Keyboard() {
+  if (isatty(STDIN_FILENO) != 1 || !InForeground() || tcgetattr(STDIN_FILENO, &usual_mode) != 0) {
+    return;
+  }
+  keys_mode = usual_mode;
+  // Signals of keys, such as Ctrl-C, stay.
+  keys_mode.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+  keys_mode.c_cc[VMIN] = 0;
+  keys_mode.c_cc[VTIME] = 0;
+  for (size_t i = 0; i < kKeyboardSignals.size(); ++i) {
+    struct sigaction action = {};
+    action.sa_handler = OnKeyboardSignal;
+    const bool ends = kKeyboardSignals[i] == SIGHUP || kKeyboardSignals[i] == SIGQUIT;
+    action.sa_flags = SA_RESTART | (ends ? static_cast<int>(SA_RESETHAND) : 0);
+    sigaction(kKeyboardSignals[i], &action, &before_[i]);
+  }
+  active_ = true;
+  EnterKeysMode();
+}
+
+Keyboard::~Keyboard() {
+  if (!active_) return;
+  LeaveKeysMode();
+  for (size_t i = 0; i < kKeyboardSignals.size(); ++i) {
+    sigaction(kKeyboardSignals[i], &before_[i], nullptr);
+  }
+}
+
+std::optional<char> Keyboard::Read() const {
+  char key = 0;
+  if (!keys_on || read(STDIN_FILENO, &key, 1) != 1) return std::nullopt;
+  return key;
+}
+
 std::string Screen::Draw(const std::vector<std::string>& lines, int columns) {
   const auto wide = static_cast<size_t>(std::max(1, columns));
   size_t rows = 0;
@@ -108,7 +180,7 @@ std::string Screen::Draw(const std::vector<std::string>& lines, int columns) {
   for (const std::string& line : lines) {
     // Erase to the end of the line.
     absl::StrAppend(&out, line, "\x1b[K\n");
-    widths_.push_back(WidthOf(line));
+    widths_.push_back(WidthWithoutColours(line));
   }
   // Erase to the end of the screen.
   return absl::StrCat(out, "\x1b[J");
@@ -126,6 +198,21 @@ TerminalSize StdoutSize() {
 bool StdoutIsTerminal() {
   const char* const kind = std::getenv("TERM");
   return isatty(STDOUT_FILENO) == 1 && (kind == nullptr || std::strcmp(kind, "dumb") != 0);
+}
+
+bool StdoutHasColours() {
+  const char* const refused = std::getenv("NO_COLOR");
+  return StdoutIsTerminal() && (refused == nullptr || *refused == '\0');
+}
+
+bool LocaleIsUtf8() {
+  for (const char* const name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* const value = std::getenv(name);
+    if (value == nullptr || *value == '\0') continue;
+    const std::string lower = absl::AsciiStrToLower(value);
+    return absl::StrContains(lower, "utf-8") || absl::StrContains(lower, "utf8");
+  }
+  return false;
 }
 
 }  // namespace nibble

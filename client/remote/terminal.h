@@ -1,8 +1,11 @@
-// The terminal of a verb that follows a job: Ctrl-C detaches, and lines are redrawn in place.
+// The terminal of a verb that follows a job: Ctrl-C detaches, lines are redrawn in place, and keys
+// are read as they are pressed.
 //
 // Ownership: an Interrupt owns the handlers of SIGINT and SIGTERM while it lives, and a thread. A
-// second signal ends the process as usual. Thread-safety: methods of Interrupt from any thread, but
-// only one Interrupt at a time in a process; the rest are values.
+// second signal ends the process as usual. A Keyboard owns the mode of the terminal at standard
+// input, and the handlers of SIGHUP, SIGQUIT, SIGTSTP and SIGCONT. Thread-safety: methods of
+// Interrupt from any thread; only one Interrupt and one Keyboard at a time in a process; the rest
+// are values.
 #ifndef NIBBLE_CLIENT_REMOTE_TERMINAL_H_
 #define NIBBLE_CLIENT_REMOTE_TERMINAL_H_
 
@@ -12,6 +15,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -60,12 +64,32 @@ class Interrupt {
   std::thread thread_;
 };
 
+// While it lives, keys arrive without Return and are not shown. The terminal gets its mode back
+// when it ends, when a signal ends or suspends the process, and at once when an Interrupt happens;
+// after a suspension keys are read again.
+class Keyboard {
+ public:
+  Keyboard();
+  ~Keyboard();
+  Keyboard(const Keyboard&) = delete;
+  Keyboard& operator=(const Keyboard&) = delete;
+
+  // False if standard input is not a terminal, or the process is in the background.
+  bool active() const { return active_; }
+  // A key that was pressed; unset: none. Does not wait.
+  std::optional<char> Read() const;
+
+ private:
+  bool active_ = false;
+  std::array<struct sigaction, 4> before_ = {};
+};
+
 // Lines that are redrawn in place.
 class Screen {
  public:
-  // Returns the text that replaces the previous lines by `lines`, each narrower than `columns`, and
-  // leaves the cursor below them. If the terminal became narrower, the old lines are wrapped over
-  // several rows, which are erased as well.
+  // Returns the text that replaces the previous lines by `lines`, each narrower than `columns`
+  // beside its escape sequences for colours, and leaves the cursor below them. If the terminal
+  // became narrower, the old lines are wrapped over several rows, which are erased as well.
   std::string Draw(const std::vector<std::string>& lines, int columns);
 
  private:
@@ -80,6 +104,10 @@ struct TerminalSize {
 };
 TerminalSize StdoutSize();
 bool StdoutIsTerminal();
+// Whether colours are welcome there: a terminal, and NO_COLOR (no-color.org) is not set.
+bool StdoutHasColours();
+// Whether the locale (LC_ALL, LC_CTYPE, LANG) says that text is UTF-8.
+bool LocaleIsUtf8();
 
 }  // namespace nibble
 

@@ -1,240 +1,298 @@
 #include "client/remote/watch_view.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/time.h"
-#include "client/remote/enum_words.h"
-#include "client/remote/job_text.h"
-#include "common/counted.h"
-#include "common/text/table.h"
+#include "client/remote/curve_plot.h"
+#include "client/remote/recipe_strip.h"
 #include "common/text/text.h"
 
 namespace nibble {
 namespace {
 
-constexpr size_t kPaceSamples = 16;  // for the estimate of the remaining time
-constexpr size_t kShownEvents = 6;
-constexpr size_t kShownWorkers = 8;
-constexpr size_t kShownRevisions = 3;
-constexpr size_t kMostBar = 40;
-constexpr size_t kCutLines = 3;      // the head, the bar and the loss
-constexpr size_t kNameColumns = 10;  // "recipe    "
-constexpr int64_t kSilentMs = 3000;
+constexpr size_t kLeastPlotColumns = 28;  // inside of the axes
+constexpr size_t kLeastPlotLines = 9;     // with its axes and the strips under it
+constexpr size_t kGoodPlotLines = 14;
+constexpr size_t kMostPlotLines = 30;
+constexpr size_t kFirstEventLines = 2;
+constexpr size_t kManyEventLines = 12;
+// The fall of the loss at the beginning would flatten the rest of the curve: from this number of
+// buckets on, the first share of the shown steps does not count for the top of the y axis.
+constexpr size_t kManyBuckets = 40;
+constexpr double kInitialShare = 0.05;
+constexpr double kYMargin = 0.02;
 
-int64_t Percent(int64_t done, int64_t whole) { return whole > 0 ? done * 100 / whole : 0; }
-
-std::string SpeedAndEta(const WatchState& state, const char* between) {
-  std::string text;
-  if (!state.samples().empty() && state.samples().back().tokens_per_second() > 0 &&
-      state.job().has_attempt()) {
-    absl::StrAppend(&text, between, CountText(state.samples().back().tokens_per_second()),
-                    " tok/s");
+// The plot of losses, and what lies under it to the same scale.
+class LossPlot {
+ public:
+  LossPlot(const WatchState& state, const WatchOptions& options, const ViewStyle& style,
+           size_t columns)
+      : state_(state), options_(options), style_(style) {
+    const std::vector<LossBucket>& buckets = state.losses().buckets();
+    if (buckets.empty() || columns < kNameColumns + kLeastPlotColumns) return;
+    if (options.tokens && state.job().shape().tokens_per_step() > 0) {
+      x_per_step_ = static_cast<double>(state.job().shape().tokens_per_step());
+      area_.x_name = "tokens";
+    }
+    area_.columns = columns - kNameColumns;
+    area_.margin = kNameColumns;
+    area_.utf8 = style.utf8;
+    const int64_t steps = state.job().shape().steps();
+    const int64_t first = options.planned ? 0 : buckets.front().first_step;
+    const int64_t end = std::max(options.planned ? steps : state.next_step(),
+                                 std::max(buckets.back().last_step, first + 1));
+    area_.x_from = static_cast<double>(first) * x_per_step_;
+    area_.x_to = static_cast<double>(end) * x_per_step_;
+    AddCurves(static_cast<double>(end - first));
+    drawn_ = SetYRange();
+    AddMarks();
   }
-  if (state.eta_seconds() >= 0) {
-    absl::StrAppend(&text, between, "eta ", DurationText(state.eta_seconds()));
+
+  // Whether there is something to draw and room for its width.
+  bool drawn() const { return drawn_; }
+
+  // `room` is at least kLeastPlotLines.
+  std::vector<StyledLine> Lines(size_t room) const {
+    PlotArea area = area_;
+    area.rows = room - 2 - 1 - (marks_.empty() ? 0 : 1);
+    std::vector<StyledLine> lines = DrawPlot(curves_, area);
+    lines.push_back(
+        RecipeStrip(EffectiveRevisions(state_.revisions()), state_.bits(), area, x_per_step_));
+    if (marks_.empty()) return lines;
+    StyledLine line("marks     ");
+    for (const char mark : marks_) {
+      line.Add(std::string(1, mark), mark == 'c' ? Ink::kGreen : Ink::kRed);
+    }
+    lines.push_back(line);
+    return lines;
   }
-  return text;
-}
 
-std::string HeadLine(const v1::Job& job, int64_t now_unix_ms) {
-  std::string line = absl::StrCat(
-      job.id(), "  ", Word(job.state()), "  ",
-      DurationText(static_cast<double>(now_unix_ms - job.state_since_unix_ms()) / 1000));
-  if (job.goal() == v1::JOB_GOAL_PAUSE && job.state() != v1::JOB_STATE_PAUSED) {
-    absl::StrAppend(&line, "  (to be paused)");
-  }
-  if (job.goal() == v1::JOB_GOAL_CANCEL && !IsOver(job.state())) {
-    absl::StrAppend(&line, "  (to be cancelled)");
-  }
-  return absl::StrCat(line, "  ", job.owner(), ", queue ", job.scheduling().queue());
-}
-
-std::string BarLine(const WatchState& state, size_t columns) {
-  const int64_t steps = state.job().shape().steps();
-  const std::string numbers =
-      absl::StrCat("  ", state.next_step(), "/", steps, "  ", Percent(state.next_step(), steps),
-                   "%", SpeedAndEta(state, "  "));
-  const size_t room = columns > WidthOf(numbers) ? columns - WidthOf(numbers) : 0;
-  return absl::StrCat(ProgressBar(state.next_step(), steps, std::min(room, kMostBar)), numbers);
-}
-
-std::string LossLine(const WatchState& state, size_t columns) {
-  if (state.samples().empty()) return "loss      no step yet";
-  const v1::StepSample& last = state.samples().back();
-  std::string text =
-      absl::StrFormat("  gradient %.3g  lr %.3g", last.gradient_norm(), last.learning_rate());
-  if (!last.updated()) absl::StrAppend(&text, "  (no update: a guard skipped it)");
-  const std::string head = absl::StrFormat("loss      %.4f  ", last.loss());
-  std::vector<double> losses;
-  for (const v1::StepSample& sample : state.samples()) losses.push_back(sample.loss());
-  const size_t used = WidthOf(head) + WidthOf(text);
-  const size_t room = columns > used ? columns - used : 0;
-  return absl::StrCat(head, Sparkline(losses, std::min(room, kMostBar)), text);
-}
-
-void AddRecipe(const WatchState& state, std::vector<std::string>& lines) {
-  const int64_t in_effect = std::max<int64_t>(1, state.job().revision_in_force());
-  size_t pending = 0;
-  for (const v1::RecipeRevision& revision : state.revisions()) {
-    if (revision.number() == in_effect) {
-      lines.push_back(absl::StrCat("recipe    r", in_effect, "  ", RecipeText(revision.recipe())));
-    } else if (revision.number() > in_effect && revision.refused().empty() &&
-               pending++ < kShownRevisions) {
-      lines.push_back(absl::StrCat("          r", revision.number(), " from step ",
-                                   revision.first_step(), "  ", RecipeText(revision.recipe()),
-                                   revision.reason().empty() ? "" : ": ", revision.reason()));
+ private:
+  void AddCurves(double shown_steps) {
+    const bool smooth = options_.smoothing != Smoothing::kNone;
+    PlotCurve raw = {.ink = smooth ? Ink::kFaint : Ink::kGreen, .ascii = smooth ? '.' : '*'};
+    for (const LossBucket& bucket : state_.losses().buckets()) {
+      if (bucket.finite == 0) continue;
+      raw.points.push_back({bucket.centre() * x_per_step_, bucket.least, bucket.most});
+    }
+    const double window =
+        smooth ? shown_steps / (options_.smoothing == Smoothing::kStrong ? 15 : 100) : 0;
+    const auto smoothed = [&](const LossHistory& losses) {
+      std::vector<PlotPoint> points;
+      for (const LossPoint& point : SmoothedLosses(losses, window)) {
+        points.push_back({point.step * x_per_step_, point.loss, point.loss});
+      }
+      return points;
+    };
+    // Dots of the smoothed and the raw losses cannot be told apart without colours.
+    if (!smooth || style_.colours) curves_.push_back(std::move(raw));
+    if (options_.reference && !state_.reference_losses().buckets().empty()) {
+      curves_.push_back({.points = smoothed(state_.reference_losses()),
+                         .ink = Ink::kYellow,
+                         .ascii = 'o',
+                         .dashed = !style_.colours});
+    }
+    if (smooth) {
+      curves_.push_back({.points = smoothed(state_.losses()), .ink = Ink::kGreen, .ascii = '*'});
     }
   }
-  if (pending > kShownRevisions) {
-    lines.push_back(absl::StrCat("          and ", pending - kShownRevisions, " more pending"));
-  }
-}
 
-std::string WorkerHealth(const WatchState& state, const std::string& name) {
-  for (const v1::Worker& worker : state.workers()) {
-    if (worker.identity().name() != name) continue;
-    std::string text;
-    if (!worker.present()) {
-      text = "  absent";
-    } else if (worker.last_heard_ms() > kSilentMs) {
-      text = absl::StrCat("  silent for ",
-                          DurationText(static_cast<double>(worker.last_heard_ms()) / 1000));
+  // False without a point to draw.
+  bool SetYRange() {
+    const bool settled = state_.losses().buckets().size() >= kManyBuckets;
+    const double counts_from =
+        area_.x_from + (settled ? kInitialShare * (area_.x_to - area_.x_from) : 0);
+    double least = HUGE_VAL, most = -HUGE_VAL;
+    for (const PlotCurve& curve : curves_) {
+      for (const PlotPoint& point : curve.points) {
+        if (point.x < area_.x_from || point.x > area_.x_to) continue;
+        least = std::min(least, point.least);
+        if (point.x >= counts_from) most = std::max(most, point.most);
+      }
     }
-    if (worker.mode() != v1::WORKER_MODE_OPEN) absl::StrAppend(&text, "  ", Word(worker.mode()));
-    if (!worker.flags().empty()) {
-      absl::StrAppend(&text, "  ! ", worker.flags(worker.flags_size() - 1));
+    if (!std::isfinite(least)) return false;
+    if (!(most > least)) most = least + std::max(0.1, std::abs(least) * 0.1);
+    area_.log = options_.log && least > 0;
+    const double margin = kYMargin * (most - least);
+    area_.y_from = area_.log ? least * 0.99 : least - margin;
+    area_.y_to = area_.log ? most * 1.01 : most + margin;
+    return true;
+  }
+
+  // One sign per column; the more important ones replace others.
+  void AddMarks() {
+    std::string row(area_.columns, ' ');
+    bool any = false;
+    const auto set = [&](int64_t step, char sign) {
+      const double x = static_cast<double>(step) * x_per_step_;
+      if (x < area_.x_from || x > area_.x_to) return;
+      row[PlotColumn(area_, x)] = sign;
+      any = true;
+    };
+    for (const char sign : {'c', 'R', 'g'}) {
+      for (const StepMark& mark : state_.marks()) {
+        if (mark.sign == sign) set(mark.step, sign);
+      }
     }
-    return text;
+    for (const LossBucket& bucket : state_.losses().buckets()) {
+      if (bucket.skipped > 0) set(bucket.last_step, 'g');
+      if (bucket.non_finite > 0) set(bucket.last_step, '!');
+    }
+    if (any) marks_ = row;
   }
-  return "";
+
+  const WatchState& state_;
+  const WatchOptions& options_;
+  const ViewStyle& style_;
+  PlotArea area_;
+  double x_per_step_ = 1;
+  std::vector<PlotCurve> curves_;
+  std::string marks_;  // empty: none
+  bool drawn_ = false;
+};
+
+// The parts of the view, in the order of the screen.
+enum Part {
+  kHeadPart,
+  kReasonPart,
+  kPlotPart,
+  kRecipePart,
+  kStepPart,
+  kRanksPart,
+  kPrecisionPart,
+  kAttemptPart,
+  kEventsPart,
+  kParts
+};
+
+// How many lines of each part are shown.
+class Shares {
+ public:
+  explicit Shares(size_t room) : room_(room) {}
+
+  // Gives the part up to `lines` in all, as far as there is room.
+  void Grow(Part part, size_t lines) {
+    const size_t more = std::min(room_, lines > shown_[part] ? lines - shown_[part] : 0);
+    shown_[part] += more;
+    room_ -= more;
+  }
+  // Gives the part `lines`, if there is room for all of them.
+  void GrowWhole(Part part, size_t lines) {
+    if (lines <= shown_[part] + room_) Grow(part, lines);
+  }
+  size_t operator[](Part part) const { return shown_[part]; }
+
+ private:
+  size_t room_;
+  std::array<size_t, kParts> shown_ = {};
+};
+
+}  // namespace
+
+bool WatchOptions::Switch(char key) {
+  switch (key) {
+    case 'r':
+      reference = !reference;
+      return true;
+    case 'l':
+      log = !log;
+      return true;
+    case 's':
+      smoothing = smoothing == Smoothing::kLight    ? Smoothing::kStrong
+                  : smoothing == Smoothing::kStrong ? Smoothing::kNone
+                                                    : Smoothing::kLight;
+      return true;
+    case 't':
+      tokens = !tokens;
+      return true;
+    case 'w':
+      planned = !planned;
+      return true;
+    case '?':
+      help = !help;
+      return true;
+    default:
+      return false;
+  }
 }
 
-void AddAttempt(const WatchState& state, std::vector<std::string>& lines) {
-  const v1::Job& job = state.job();
-  if (!job.has_attempt()) return;
-  const v1::Attempt& attempt = job.attempt();
-  std::string line =
-      absl::StrCat("attempt   ", attempt.number(), "  ", Counted(attempt.world(), "rank"));
-  if (job.restarts_without_progress() > 0) {
-    absl::StrAppend(&line, "  ", job.restarts_without_progress(), " of ",
-                    job.restart_policy().max_without_progress(),
-                    " restarts without a new checkpoint");
-  }
-  lines.push_back(std::move(line));
-  // Placements that do not run come first: users look for them.
-  std::vector<const v1::Placement*> placements;
-  for (const v1::Placement& placement : attempt.placements()) placements.push_back(&placement);
-  std::stable_partition(placements.begin(), placements.end(), [](const v1::Placement* placement) {
-    return placement->phase() != v1::RANK_PHASE_RUNNING;
-  });
-  for (size_t i = 0; i < std::min(placements.size(), kShownWorkers); ++i) {
-    lines.push_back(absl::StrCat("          ", PlacementText(*placements[i]),
-                                 WorkerHealth(state, placements[i]->worker())));
-  }
-  if (placements.size() > kShownWorkers) {
-    lines.push_back(absl::StrCat("          and ", placements.size() - kShownWorkers, " more"));
-  }
-}
+std::vector<StyledLine> RenderWatch(const WatchState& state, const WatchOptions& options,
+                                    const ViewStyle& style, int64_t now_unix_ms,
+                                    const std::string& note) {
+  const auto columns = static_cast<size_t>(std::max(1, style.columns - 1));
+  const auto rows = static_cast<size_t>(std::max(2, style.rows - 1));
+  const size_t room = rows - (note.empty() ? 0 : 1);
+  const LineFormat format = {.columns = columns, .utf8 = style.utf8};
+  const LossPlot plot(state, options, style, columns);
+  std::array<std::vector<StyledLine>, kParts> parts;
+  parts[kReasonPart] = ReasonLines(state, format);
+  parts[kRecipePart] = RecipeLines(state, format);
+  parts[kStepPart] = StepLines(state, format);
+  parts[kRanksPart] = RankLines(state, format);
+  parts[kPrecisionPart] = PrecisionLines(state);
+  AttemptView attempt = AttemptLines(state, format);
+  parts[kAttemptPart] = std::move(attempt.lines);
 
-// The newest events that fit, unabridged, in `room` lines; oldest first.
-std::vector<std::string> NewestEvents(const WatchState& state, size_t columns, size_t room) {
-  std::vector<std::string> lines;
-  size_t events = 0;
-  for (auto event = state.events().rbegin();
-       event != state.events().rend() && events < kShownEvents; ++event, ++events) {
-    const std::string text =
-        absl::StrCat(absl::FormatTime("%H:%M:%S", absl::FromUnixMillis(event->time_unix_ms()),
-                                      absl::UTCTimeZone()),
-                     "  ", EventText(*event));
-    const std::vector<std::string> wrapped = Wrap(text, columns, kNameColumns);
-    if (lines.size() + wrapped.size() > room) break;
-    lines.insert(lines.begin(), wrapped.begin(), wrapped.end());
+  // First what each part needs, by importance; then what it would like to have.
+  Shares shares(room);
+  shares.Grow(kHeadPart, 3);
+  shares.Grow(kReasonPart, parts[kReasonPart].size());
+  shares.Grow(kRecipePart, parts[kRecipePart].size());
+  shares.Grow(kAttemptPart, std::min(parts[kAttemptPart].size(), 1 + attempt.troubled));
+  if (plot.drawn() && !options.help) shares.GrowWhole(kPlotPart, kLeastPlotLines);
+  shares.Grow(kStepPart, parts[kStepPart].size());
+  shares.Grow(kPrecisionPart, std::min<size_t>(1, parts[kPrecisionPart].size()));
+  const size_t events = EventLines(state, format, kManyEventLines).size();
+  shares.Grow(kEventsPart, std::min(events, kFirstEventLines));
+  shares.Grow(kRanksPart, parts[kRanksPart].size());
+  shares.Grow(kPrecisionPart, parts[kPrecisionPart].size());
+  if (shares[kPlotPart] > 0) shares.Grow(kPlotPart, kGoodPlotLines);
+  shares.Grow(kAttemptPart, parts[kAttemptPart].size());
+  shares.Grow(kEventsPart, events);
+  if (shares[kPlotPart] > 0) shares.Grow(kPlotPart, kMostPlotLines);
+
+  parts[kHeadPart] = {HeadLine(state, now_unix_ms, style.keys), ProgressLine(state, columns),
+                      LossLine(state, format, shares[kPlotPart] == 0, options.reference)};
+  if (shares[kPlotPart] > 0) parts[kPlotPart] = plot.Lines(shares[kPlotPart]);
+  parts[kEventsPart] = EventLines(state, format, shares[kEventsPart]);
+  if (options.help) {
+    parts = {};
+    parts[kHeadPart] = HelpLines(style.utf8);
+  }
+  std::vector<StyledLine> lines;
+  for (size_t part = 0; part < kParts; ++part) {
+    const size_t shown = options.help
+                             ? parts[part].size()
+                             : std::min(parts[part].size(), shares[static_cast<Part>(part)]);
+    lines.insert(lines.end(), parts[part].begin(),
+                 parts[part].begin() + static_cast<std::ptrdiff_t>(shown));
+  }
+  if (lines.size() > room) lines.resize(room);
+  if (!note.empty()) lines.emplace_back(note, Ink::kYellow);
+  for (StyledLine& line : lines) {
+    if (!style.utf8) line.FoldToAscii();
+    line.Cut(columns, style.utf8);
   }
   return lines;
 }
 
-}  // namespace
-
-bool WatchState::AddEvent(const v1::JobEvent& event) {
-  if (!events_.empty() && event.number() <= events_.back().number()) return false;
-  events_.push_back(event);
-  if (events_.size() > kMostEvents) events_.pop_front();
-  return true;
-}
-
-void WatchState::AddSample(const v1::StepSample& sample) {
-  while (!samples_.empty() && samples_.back().step() >= sample.step()) samples_.pop_back();
-  samples_.push_back(sample);
-  if (samples_.size() < kMostSamples) return;
-  // Drop every second sample of the older half: the pace needs only the newest samples, and the
-  // curve only its shape.
-  std::vector<v1::StepSample> kept;
-  for (size_t i = 0; i < samples_.size(); ++i) {
-    if (i >= samples_.size() / 2 || i % 2 == 0) kept.push_back(std::move(samples_[i]));
-  }
-  samples_ = std::move(kept);
-}
-
-int64_t WatchState::next_step() const {
-  const int64_t sampled = samples_.empty() ? 0 : samples_.back().step() + 1;
-  return std::max(job_.next_step(), job_.has_attempt() ? sampled : 0);
-}
-
-double WatchState::eta_seconds() const {
-  if (samples_.empty() || job_.state() != v1::JOB_STATE_RUNNING) return -1;
-  double seconds = 0;
-  const size_t counted = std::min(samples_.size(), kPaceSamples);
-  for (size_t i = samples_.size() - counted; i < samples_.size(); ++i) {
-    seconds += samples_[i].step_seconds();
-  }
-  const auto left = static_cast<double>(job_.shape().steps() - next_step());
-  return std::max(0.0, seconds / static_cast<double>(counted) * left);
-}
-
-std::vector<std::string> RenderWatch(const WatchState& state, const ViewSize& size,
-                                     int64_t now_unix_ms, const std::string& note) {
-  const size_t columns = static_cast<size_t>(std::max(1, size.columns - 1));
-  const size_t rows = static_cast<size_t>(std::max(2, size.rows - 1));
-  std::vector<std::string> lines = {HeadLine(state.job(), now_unix_ms), BarLine(state, columns),
-                                    LossLine(state, columns)};
-  const bool show_reason = state.job().state() != v1::JOB_STATE_RUNNING;
-  if (!state.job().trouble().empty()) {
-    lines.push_back(absl::StrCat("trouble   ", state.job().trouble()));
-  }
-  if (show_reason && !state.job().state_reason().empty()) {
-    lines.push_back(absl::StrCat("why       ", state.job().state_reason()));
-  }
-  AddRecipe(state, lines);
-  AddAttempt(state, lines);
-  // On a narrow screen numbers are cut off, but sentences are wrapped, so that a reason is
-  // complete.
-  std::vector<std::string> shown;
-  for (size_t i = 0; i < lines.size(); ++i) {
-    if (i < kCutLines) {
-      shown.push_back(Fit(lines[i], columns));
-    } else {
-      for (std::string& line : Wrap(lines[i], columns, kNameColumns)) {
-        shown.push_back(std::move(line));
-      }
-    }
-  }
-  const size_t below = note.empty() ? 0 : 1;
-  const size_t room = rows > shown.size() + below ? rows - shown.size() - below : 0;
-  const std::vector<std::string> events = NewestEvents(state, columns, room);
-  shown.insert(shown.end(), events.begin(), events.end());
-  if (shown.size() + below > rows) shown.resize(rows - below);
-  if (!note.empty()) shown.push_back(Fit(note, columns));
-  return shown;
-}
-
 std::string SampleLine(const WatchState& state) {
-  const v1::StepSample& last = state.samples().back();
+  const v1::StepSample& last = state.recent().back();
   const int64_t steps = state.job().shape().steps();
-  return absl::StrFormat("step %d/%d (%d%%)  loss %.4f%s  recipe r%d%s", last.step() + 1, steps,
-                         Percent(last.step() + 1, steps), last.loss(), SpeedAndEta(state, "  "),
-                         last.revision(), last.updated() ? "" : "  no update");
+  std::string line =
+      absl::StrFormat("step %d/%d (%d%%)  loss %.4f%s  recipe r%d%s", last.step() + 1, steps,
+                      PercentOf(last.step() + 1, steps), last.loss(), SpeedAndEta(state, "  "),
+                      last.revision(), last.updated() ? "" : "  no update");
+  if (const std::optional<double> difference = state.relative_difference()) {
+    absl::StrAppend(&line, absl::StrFormat("  %+.2f%% from ", *difference * 100),
+                    state.reference());
+  }
+  return line;
 }
 
 }  // namespace nibble

@@ -4,65 +4,41 @@
 #ifndef NIBBLE_CLIENT_REMOTE_WATCH_VIEW_H_
 #define NIBBLE_CLIENT_REMOTE_WATCH_VIEW_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
-#include "proto/nibble/v1/job.pb.h"
-#include "proto/nibble/v1/metrics.pb.h"
-#include "proto/nibble/v1/recipe.pb.h"
-#include "proto/nibble/v1/worker.pb.h"
+#include "client/remote/styled_text.h"
+#include "client/remote/watch_sections.h"
+#include "client/remote/watch_state.h"
 
 namespace nibble {
 
-// What the coordinator has reported about a job. Its size is bounded, however long the job is
-// watched.
-class WatchState {
- public:
-  static constexpr size_t kMostSamples = 1024;
-  static constexpr size_t kMostEvents = 50;
+enum class Smoothing : uint8_t { kLight, kStrong, kNone };
 
-  void SetJob(const v1::Job& job) { job_ = job; }
-  // False if the event is known already.
-  bool AddEvent(const v1::JobEvent& event);
-  // A sample of a repeated step replaces the samples of that step and of all later ones.
-  void AddSample(const v1::StepSample& sample);
-  void SetRevisions(std::vector<v1::RecipeRevision> revisions) {
-    revisions_ = std::move(revisions);
-  }
-  void SetWorkers(std::vector<v1::Worker> workers) { workers_ = std::move(workers); }
+// What users switch by keys.
+struct WatchOptions {
+  bool reference = true;  // show it if there is one
+  bool log = false;       // losses on a logarithmic scale
+  Smoothing smoothing = Smoothing::kLight;
+  bool tokens = false;   // on the x axis, instead of steps
+  bool planned = false;  // the whole planned run, instead of the run so far
+  bool help = false;
 
-  const v1::Job& job() const { return job_; }
-  const std::vector<v1::StepSample>& samples() const { return samples_; }
-  const std::deque<v1::JobEvent>& events() const { return events_; }
-  const std::vector<v1::RecipeRevision>& revisions() const { return revisions_; }
-  const std::vector<v1::Worker>& workers() const { return workers_; }
-
-  // The next step, according to the last job or sample.
-  int64_t next_step() const;
-  // The remaining time at the pace of the last samples; negative: unknown.
-  double eta_seconds() const;
-
- private:
-  v1::Job job_;
-  std::vector<v1::StepSample> samples_;  // by step
-  std::deque<v1::JobEvent> events_;      // oldest first
-  std::vector<v1::RecipeRevision> revisions_;
-  std::vector<v1::Worker> workers_;  // of the running attempt
+  // What the key switches; false if it has no such meaning.
+  bool Switch(char key);
 };
 
-struct ViewSize {
-  int columns = 80;
-  int rows = 24;
-};
-// Lines of at most size.columns - 1 columns, fewer than size.rows. `note`, about the connection, is
-// the last line.
-std::vector<std::string> RenderWatch(const WatchState& state, const ViewSize& size,
-                                     int64_t now_unix_ms, const std::string& note);
+// Lines of at most style.columns - 1 columns, fewer than style.rows. A terminal with less than
+// about 16 rows or 40 columns has no room for the plot; then the loss line has a small curve.
+// `note`, about the connection, is the last line.
+std::vector<StyledLine> RenderWatch(const WatchState& state, const WatchOptions& options,
+                                    const ViewStyle& style, int64_t now_unix_ms,
+                                    const std::string& note);
 
-// "step 120/1000 (12%)  loss 3.1416  12.3k tok/s  eta 14m02s  recipe r2": one line, for a pipe.
+// "step 120/1000 (12%)  loss 3.1416  12.3k tok/s  eta 14m02s  recipe r2": one line, for a pipe;
+// with
+// "+0.31% from base-1" if there is a reference.
 std::string SampleLine(const WatchState& state);
 
 }  // namespace nibble

@@ -1,5 +1,6 @@
 #include "client/remote/watch_view.h"
 
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/match.h"
@@ -26,6 +27,11 @@ v1::StepSample Sample(int64_t step, double loss) {
   sample.set_learning_rate(1e-3);
   sample.set_tokens_per_second(12'345);
   sample.set_step_seconds(0.5);
+  sample.set_data_seconds(0.01);
+  sample.set_forward_seconds(0.15);
+  sample.set_backward_seconds(0.25);
+  sample.set_reduce_seconds(0.05);
+  sample.set_update_seconds(0.03);
   sample.set_revision(2);
   sample.set_updated(true);
   return sample;
@@ -38,10 +44,17 @@ v1::RecipeRevision Revision(int64_t number, int64_t first_step, const std::strin
   revision.set_first_step(first_step);
   revision.set_reason(reason);
   revision.mutable_recipe()->set_preset("nvfp4");
+  if (value.empty()) return revision;
   v1::FieldSetting& setting = *revision.mutable_recipe()->add_set();
   setting.set_field("fprop");
   setting.set_value(value);
   return revision;
+}
+
+// A falling loss with a small wave on it.
+double LossAt(int64_t step) {
+  const auto at = static_cast<double>(step);
+  return 2 + 4 * std::exp(-at / 60) + 0.05 * std::sin(at);
 }
 
 class WatchViewTest : public testing::Test {
@@ -54,6 +67,7 @@ class WatchViewTest : public testing::Test {
     job_.set_state_since_unix_ms(kNow - 125'000);
     job_.mutable_scheduling()->set_queue("default");
     job_.mutable_shape()->set_steps(1000);
+    job_.mutable_shape()->set_tokens_per_step(65'536);
     job_.set_next_step(100);
     job_.set_revision_in_force(2);
     v1::Attempt& attempt = *job_.mutable_attempt();
@@ -67,57 +81,167 @@ class WatchViewTest : public testing::Test {
     state_.SetJob(job_);
   }
 
+  // Everything that a view can show: 400 steps of 1000.
+  void FillState() {
+    job_.set_next_step(400);
+    state_.SetJob(job_);
+    for (int i = 0; i < 400; ++i) state_.AddSample(Sample(i, LossAt(i)));
+    state_.SetRevisions({Revision(1, 0, "", ""), Revision(2, 240, "bf16", ""),
+                         Revision(3, 800, "mxfp8", "to recover")},
+                        {{1, {4, 4, 4}}, {2, {16, 4, 4}}, {3, {8, 4, 4}}});
+    v1::PrecisionSummary precision;
+    precision.set_step(390);
+    precision.set_operands(48);
+    precision.set_mean_relative_error(0.0934);
+    precision.set_most_underflow(0.125);
+    precision.set_most_clipped(0.0004);
+    for (int i = 0; i < 5; ++i) {
+      v1::OperandPrecision& worst = *precision.add_worst();
+      worst.set_layer(absl::StrCat("blocks.", i + 3, ".mlp.up"));
+      worst.set_operand("wgrad.gradient");
+      worst.set_format("nvfp4");
+      worst.set_relative_error(0.14 - 0.01 * i);
+      worst.set_underflow(0.125 / (i + 1));
+      worst.set_clipped(0.0004 * i);
+    }
+    state_.SetPrecision(precision);
+    std::vector<v1::RankPace> ranks(2);
+    for (int rank = 0; rank < 2; ++rank) {
+      ranks[rank].set_rank(rank);
+      ranks[rank].set_worker("w1");
+      ranks[rank].set_work_seconds(0.4 + 0.08 * rank);
+    }
+    state_.SetRanks(ranks);
+    AddEvent(1, v1::JOB_EVENT_KIND_CHECKPOINT, "committed: 2 shards, 1.5 GB", 200);
+    AddEvent(2, v1::JOB_EVENT_KIND_RECIPE, "revision 2 in effect from step 240", 240);
+    AddEvent(3, v1::JOB_EVENT_KIND_ATTEMPT, "attempt 2 launched with 2 ranks on 1 worker", 300, 2);
+  }
+
+  void AddEvent(int64_t number, v1::JobEventKind kind, const std::string& text, int64_t step,
+                int64_t attempt = 1) {
+    v1::JobEvent event;
+    event.set_number(number);
+    event.set_time_unix_ms(kNow);
+    event.set_kind(kind);
+    event.set_text(text);
+    event.set_step(step);
+    event.set_attempt(attempt);
+    event.set_author("coordinator");
+    EXPECT_TRUE(state_.AddEvent(event));
+    EXPECT_FALSE(state_.AddEvent(event));
+  }
+
+  std::string Render(const ViewStyle& style, const std::string& note = "") {
+    std::string text = "\n";
+    for (const StyledLine& line : RenderWatch(state_, options_, style, kNow, note)) {
+      text += line.Text(false) + "\n";
+    }
+    return text;
+  }
   std::string Render(int columns, int rows, const std::string& note = "") {
-    return absl::StrJoin(RenderWatch(state_, {columns, rows}, kNow, note), "\n");
+    return Render({.columns = columns, .rows = rows}, note);
   }
 
   v1::Job job_;
   WatchState state_;
+  WatchOptions options_;
 };
 
-TEST_F(WatchViewTest, ARunningJobIsShownInFull) {
-  for (int i = 0; i < 8; ++i) state_.AddSample(Sample(92 + i, 4.7 - 0.1 * i));
-  state_.SetRevisions({Revision(1, 0, "nvfp4", ""), Revision(2, 50, "mxfp8", ""),
-                       Revision(3, 800, "bf16", "to recover")});
-  v1::JobEvent event;
-  event.set_number(1);
-  event.set_time_unix_ms(kNow);
-  event.set_kind(v1::JOB_EVENT_KIND_MOVED);
-  event.set_from(v1::JOB_STATE_STARTING);
-  event.set_to(v1::JOB_STATE_RUNNING);
-  event.set_text("every rank runs");
-  event.set_author("coordinator");
-  EXPECT_TRUE(state_.AddEvent(event));
-  EXPECT_FALSE(state_.AddEvent(event));
-  EXPECT_EQ(Render(80, 24),
-            "train-7  running  2m05s  ann, queue default\n"
-            "[===>                                  ]  100/1000  10%  12.3k tok/s  eta 7m30s\n"
-            "loss      4.0000  █▇▆▅▄▃▂▁  gradient 0.5  lr 0.001\n"
-            "recipe    r2  nvfp4, fprop=mxfp8\n"
-            "          r3 from step 800  nvfp4, fprop=bf16: to recover\n"
-            "attempt   1  2 ranks\n"
-            "          w1: ranks 0-1 running\n"
-            "01:46:40  starting → running: every rank runs (coordinator)");
+TEST_F(WatchViewTest, AnOrdinaryTerminalShowsEverythingInBrief) {
+  FillState();
+  EXPECT_EQ(Render(80, 24), "");
 }
 
-TEST_F(WatchViewTest, TheViewFitsTheTerminal) {
-  for (int i = 0; i < 100; ++i) state_.AddSample(Sample(i, 5 - 0.01 * i));
-  for (int i = 1; i <= 20; ++i) {
-    v1::JobEvent event;
-    event.set_number(i);
-    event.set_text(std::string(300, 'x'));
-    state_.AddEvent(event);
+TEST_F(WatchViewTest, ALargeTerminalHasALargePlotAndAllEvents) {
+  FillState();
+  EXPECT_EQ(Render(120, 40), "");
+}
+
+TEST_F(WatchViewTest, WithoutUtf8EverythingIsAscii) {
+  FillState();
+  const std::string text = Render({.columns = 80, .rows = 24, .utf8 = false});
+  EXPECT_EQ(text, "");
+}
+
+TEST_F(WatchViewTest, AShortOrNarrowTerminalHasASmallCurveInThePlaceOfThePlot) {
+  FillState();
+  EXPECT_EQ(Render(100, 8), "");
+  EXPECT_EQ(Render(34, 12), "");
+}
+
+TEST_F(WatchViewTest, TheReferenceTheScaleAndTheAxisCanBeSwitched) {
+  FillState();
+  state_.SetReference("base-1");
+  for (int i = 0; i < 300; ++i) state_.AddReferenceSample(Sample(i, LossAt(i) - 0.5));
+  for (const char key : {'l', 's', 't', 'w'}) EXPECT_TRUE(options_.Switch(key));
+  EXPECT_EQ(Render(80, 24), "");
+  EXPECT_TRUE(options_.Switch('r'));
+  EXPECT_THAT(Render(80, 24), Not(HasSubstr("base-1")));
+  EXPECT_FALSE(options_.Switch('k'));
+}
+
+TEST_F(WatchViewTest, HelpNamesEveryKey) {
+  FillState();
+  EXPECT_TRUE(options_.Switch('?'));
+  const std::string help = Render(80, 24);
+  for (const char key : {'q', 'r', 'l', 's', 't', 'w', '?'}) {
+    EXPECT_THAT(help, HasSubstr(absl::StrCat("\n  ", std::string(1, key), "  ")));
   }
-  for (const int columns : {1, 2, 20, 61, 200}) {
-    for (const int rows : {1, 3, 8, 50}) {
-      const auto lines = RenderWatch(state_, {columns, rows}, kNow, "the coordinator is away");
-      EXPECT_LE(lines.size(), static_cast<size_t>(std::max(2, rows - 1)));
-      EXPECT_EQ(lines.back(), Fit("the coordinator is away", std::max(1, columns - 1)));
-      for (const std::string& line : lines) {
-        EXPECT_LE(WidthOf(line), static_cast<size_t>(std::max(1, columns - 1))) << line;
+}
+
+TEST_F(WatchViewTest, AJobWithoutItsFirstStepHasNoPlot) {
+  state_.SetRevisions({Revision(1, 0, "", ""), Revision(2, 0, "bf16", "")}, {});
+  EXPECT_EQ(Render(80, 24),
+            "\ntrain-7  running  2m05s  ann, queue default\n"
+            "[===>                                    ]  100/1000  10%\n"
+            "loss      no step yet\n"
+            "recipe    r2  nvfp4, fprop=bf16\n"
+            "attempt   1  2 ranks\n"
+            "          w1: ranks 0-1 running\n");
+}
+
+TEST_F(WatchViewTest, NoLineIsWiderThanTheTerminalOfAnySize) {
+  FillState();
+  state_.SetReference("base-1");
+  for (int i = 0; i < 300; ++i) state_.AddReferenceSample(Sample(i, LossAt(i) - 0.5));
+  for (int i = 4; i <= 20; ++i) {
+    AddEvent(i, v1::JOB_EVENT_KIND_TROUBLE, std::string(300, 'x'), -1);
+  }
+  for (int columns = 1; columns <= 210; columns += columns < 60 ? 1 : 7) {
+    for (const int rows : {1, 2, 3, 5, 8, 13, 16, 24, 50}) {
+      for (const bool utf8 : {false, true}) {
+        const ViewStyle style = {
+            .columns = columns, .rows = rows, .utf8 = utf8, .colours = true, .keys = true};
+        const auto lines = RenderWatch(state_, options_, style, kNow, "the coordinator is away");
+        EXPECT_LE(lines.size(), static_cast<size_t>(std::max(2, rows - 1)));
+        EXPECT_TRUE(absl::StartsWith(lines.back().Text(false), columns > 12 ? "the coordin" : ""));
+        for (const StyledLine& line : lines) {
+          EXPECT_LE(line.width(), static_cast<size_t>(std::max(1, columns - 1)))
+              << line.Text(false);
+        }
       }
     }
   }
+}
+
+TEST_F(WatchViewTest, ALossThatIsNotANumberIsMarkedAndLeavesThePlotAlone) {
+  for (int i = 0; i < 100; ++i) state_.AddSample(Sample(i, 5 - 0.01 * i));
+  state_.AddSample(Sample(100, std::numeric_limits<double>::quiet_NaN()));
+  v1::StepSample skipped = Sample(101, 4);
+  skipped.set_updated(false);
+  state_.AddSample(skipped);
+  const std::string text = Render(110, 30);
+  EXPECT_THAT(text, HasSubstr("\nmarks "));
+  EXPECT_THAT(text, HasSubstr("!g\n"));
+  EXPECT_THAT(text, HasSubstr("(no update: a guard skipped it)"));
+  state_.AddSample(Sample(102, std::numeric_limits<double>::infinity()));
+  EXPECT_THAT(Render(110, 30), HasSubstr("loss      inf"));
+}
+
+TEST_F(WatchViewTest, ASlowRankIsNamedWithItsWorker) {
+  FillState();
+  EXPECT_THAT(Render(100, 30), HasSubstr("! rank 1 on w1 is slowest: 480 ms of work per step, "
+                                         "median 400 ms (+20%)"));
 }
 
 TEST_F(WatchViewTest, TheReasonOfAJobThatDoesNotRunIsShown) {
@@ -137,12 +261,13 @@ TEST_F(WatchViewTest, TheReasonOfAFailureIsCompleteOnANarrowScreen) {
   job_.set_state(v1::JOB_STATE_FAILED);
   job_.set_state_reason(cause);
   job_.clear_attempt();
-  state_.SetJob(job_);
+  FillState();
   std::string seen;
-  for (const std::string& line : RenderWatch(state_, {41, 40}, kNow, "")) {
-    EXPECT_LE(WidthOf(line), 40u);
-    if (absl::StartsWith(line, "recipe")) break;
-    absl::StrAppend(&seen, line.size() > 10 ? line.substr(10) : "", " ");
+  for (const StyledLine& line :
+       RenderWatch(state_, options_, {.columns = 41, .rows = 40}, kNow, "")) {
+    const std::string text = line.Text(false);
+    EXPECT_LE(WidthOf(text), 40u);
+    absl::StrAppend(&seen, text.size() > 10 ? text.substr(10) : "", " ");
   }
   EXPECT_THAT(seen, HasSubstr(cause));
   EXPECT_THAT(JobTable({job_}, kNow), HasSubstr(cause));
@@ -160,24 +285,13 @@ TEST_F(WatchViewTest, SilentAndFlaggedWorkersAreMarked) {
               HasSubstr("w1: ranks 0-1 running  silent for 8s  draining  ! ended two attempts"));
 }
 
-TEST_F(WatchViewTest, RepeatedStepsReplaceEarlierSamples) {
-  for (int i = 0; i < 100; ++i) state_.AddSample(Sample(i, 5));
-  state_.AddSample(Sample(60, 4));
-  EXPECT_EQ(state_.samples().size(), 61u);
-  EXPECT_EQ(state_.samples().back().loss(), 4);
-}
-
-TEST_F(WatchViewTest, TheStateIsBoundedAndKeepsItsFirstSample) {
-  for (int i = 0; i < 100'000; ++i) state_.AddSample(Sample(i, 5));
-  EXPECT_LE(state_.samples().size(), WatchState::kMostSamples);
-  EXPECT_EQ(state_.samples().front().step(), 0);
-  EXPECT_EQ(state_.samples().back().step(), 99'999);
-}
-
 TEST_F(WatchViewTest, ASampleLineHasStepLossSpeedAndRecipe) {
   state_.AddSample(Sample(99, 4.25));
   EXPECT_EQ(SampleLine(state_),
             "step 100/1000 (10%)  loss 4.2500  12.3k tok/s  eta 7m30s  recipe r2");
+  state_.SetReference("base-1");
+  state_.AddReferenceSample(Sample(99, 4));
+  EXPECT_THAT(SampleLine(state_), HasSubstr("recipe r2  +6.25% from base-1"));
 }
 
 }  // namespace

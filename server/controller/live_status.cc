@@ -100,6 +100,41 @@ std::vector<LiveStatus::Sample> LiveStatus::SamplesOf(const std::string& job) co
   return {found->second.samples.begin(), found->second.samples.end()};
 }
 
+void LiveStatus::ReportRanks(const std::string& worker, const v1::GangReport& gang) {
+  MutexLock lock(&mutex_);
+  Progress& progress = progress_[gang.job()];
+  if (gang.attempt() < progress.ranks_attempt) return;
+  if (gang.attempt() > progress.ranks_attempt) {
+    progress.ranks_attempt = gang.attempt();
+    progress.ranks.clear();
+  }
+  for (const v1::RankHealth& rank : gang.ranks()) {
+    v1::RankPace& pace = progress.ranks[rank.rank()];
+    pace.set_rank(rank.rank());
+    pace.set_worker(worker);
+    pace.set_next_step(rank.next_step());
+    pace.set_work_seconds(rank.work_seconds());
+    pace.set_since_step_ms(rank.since_step_ms());
+    pace.set_waiting_in(rank.waiting_in());
+  }
+  if (gang.has_precision()) progress.precision = gang.precision();
+}
+
+std::vector<v1::RankPace> LiveStatus::RanksOf(const std::string& job, int64_t attempt) const {
+  MutexLock lock(&mutex_);
+  const auto found = progress_.find(job);
+  std::vector<v1::RankPace> ranks;
+  if (found == progress_.end() || found->second.ranks_attempt != attempt) return ranks;
+  for (const auto& [number, pace] : found->second.ranks) ranks.push_back(pace);
+  return ranks;
+}
+
+std::optional<v1::PrecisionSummary> LiveStatus::PrecisionOf(const std::string& job) const {
+  MutexLock lock(&mutex_);
+  const auto found = progress_.find(job);
+  return found == progress_.end() ? std::nullopt : found->second.precision;
+}
+
 void LiveStatus::Forget(const std::string& job) {
   MutexLock lock(&mutex_);
   progress_.erase(job);

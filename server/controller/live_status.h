@@ -53,6 +53,13 @@ class LiveStatus {
   // By step. Shared, so that reports do not wait while they are copied.
   using Sample = std::shared_ptr<const v1::StepSample>;
   std::vector<Sample> SamplesOf(const std::string& job) const;
+  // Takes what the worker's report says about its ranks and about precision. A report of a later
+  // attempt drops the ranks of the one before.
+  void ReportRanks(const std::string& worker, const v1::GangReport& gang);
+  // The ranks of that attempt, by rank; empty if none has reported.
+  std::vector<v1::RankPace> RanksOf(const std::string& job, int64_t attempt) const;
+  // The latest of the job; unset: none was reported.
+  std::optional<v1::PrecisionSummary> PrecisionOf(const std::string& job) const;
   void Forget(const std::string& job);
 
   // Replaces the reasons, in the scheduler's words, by pending job.
@@ -67,6 +74,9 @@ class LiveStatus {
     std::deque<Sample> samples;  // the newest is always last, kept or not
     bool rewinds = false;        // the next sample is the first of its attempt
     bool last_is_extra = false;  // the last is kept only because it is the newest
+    int64_t ranks_attempt = 0;   // whose ranks are in `ranks`
+    std::map<int32_t, v1::RankPace> ranks;
+    std::optional<v1::PrecisionSummary> precision;
   };
 
   mutable Mutex mutex_;

@@ -60,6 +60,43 @@ TEST(LiveStatusTest, ALongSeriesIsThinnedAndKeepsItsNewestSample) {
   EXPECT_EQ(steps.back(), last);
 }
 
+v1::GangReport GangOf(int64_t attempt, const std::vector<int32_t>& ranks) {
+  v1::GangReport gang;
+  gang.set_job("a");
+  gang.set_attempt(attempt);
+  for (const int32_t rank : ranks) {
+    v1::RankHealth& health = *gang.add_ranks();
+    health.set_rank(rank);
+    health.set_work_seconds(1 + rank);
+  }
+  return gang;
+}
+
+TEST(LiveStatusTest, RanksOfEveryWorkerAreThoseOfTheLatestAttempt) {
+  LiveStatus live(1000);
+  live.ReportRanks("w2", GangOf(1, {2, 3}));
+  live.ReportRanks("w1", GangOf(1, {0, 1}));
+  const std::vector<v1::RankPace> ranks = live.RanksOf("a", 1);
+  ASSERT_EQ(ranks.size(), 4u);
+  EXPECT_EQ(ranks[2].worker(), "w2");
+  EXPECT_EQ(ranks[2].work_seconds(), 3);
+  live.ReportRanks("w1", GangOf(2, {0}));
+  live.ReportRanks("w2", GangOf(1, {2, 3}));  // late, of the attempt before
+  EXPECT_EQ(live.RanksOf("a", 2).size(), 1u);
+  EXPECT_TRUE(live.RanksOf("a", 1).empty());
+}
+
+TEST(LiveStatusTest, TheLatestPrecisionIsKeptWhenALaterReportHasNone) {
+  LiveStatus live(1000);
+  EXPECT_FALSE(live.PrecisionOf("a").has_value());
+  v1::GangReport gang = GangOf(1, {0});
+  gang.mutable_precision()->set_step(40);
+  live.ReportRanks("w1", gang);
+  live.ReportRanks("w1", GangOf(2, {0}));
+  ASSERT_TRUE(live.PrecisionOf("a").has_value());
+  EXPECT_EQ(live.PrecisionOf("a")->step(), 40);
+}
+
 TEST(LiveStatusTest, AnExpiredLeaseIsReturnedOnce) {
   LiveStatus live(1000);
   live.NoteHeartbeat("w1", 1, 0);

@@ -148,6 +148,14 @@ absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
   NIBBLE_RETURN_IF_ERROR(CheckNotNegative("max_samples", request.max_samples()));
   NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const job, FindJob(context.state, request.job()));
   v1::GetJobMetricsResponse response;
+  if (job->has_attempt()) {
+    for (v1::RankPace& rank : context.live.RanksOf(request.job(), job->attempt().number())) {
+      *response.add_ranks() = std::move(rank);
+    }
+  }
+  if (auto precision = context.live.PrecisionOf(request.job())) {
+    *response.mutable_precision() = *std::move(precision);
+  }
   const std::vector<LiveStatus::Sample> all = context.live.SamplesOf(request.job());
   if (all.empty()) return response;
   *response.mutable_latest() = *all.back();

@@ -117,6 +117,7 @@ void WorkerReports::TakeGang(const v1::WorkerIdentity& identity, const v1::GangR
   const std::vector<v1::StepSample> samples(gang.samples().begin(), gang.samples().end());
   watches_.PublishSamples(
       gang.job(), context_.live.Report(gang.job(), gang.attempt(), gang.next_step(), samples));
+  context_.live.ReportRanks(worker, gang);
   for (const v1::RankHealth& rank : gang.ranks()) {
     if (rank.rank() == 0) context_.live.NoteRank0(gang.job(), gang.attempt());
   }

@@ -37,6 +37,9 @@ constexpr FieldLimit kLimits[] = {
     {"to", kMaxPathBytes},
     {"at", kMaxNameBytes},
     {"waiting_in", kMaxNameBytes},
+    {"layer", kMaxPathBytes},
+    {"operand", kMaxPathBytes},
+    {"format", kMaxPathBytes},
     // Authors and tokens.
     {"author", kMaxAuthorBytes},
     {"owner", kMaxAuthorBytes},
@@ -118,6 +121,8 @@ constexpr FieldLimit kLimits[] = {
     {"samples", 10'000},
     {"gangs", kMaxSlots},
     {"ranks", kMaxSlots},
+    {"GetJobMetricsResponse.ranks", kMaxRanks},
+    {"worst", 16},
     {"DescribeCheckpointResponse.shards", kMaxRanks},
     {"CheckpointAdopted.shards", kMaxRanks},
     {"GangReport.refused", kMaxRevisions},

@@ -29,6 +29,21 @@ using ::testing::StartsWith;
 
 class JobFollowTest : public RemoteClusterTest {
  protected:
+  // The environment of a program on a terminal.
+  static void SetTerminal(const char* locale, bool colours) {
+    setenv("TERM", "xterm", 1);
+    setenv("LC_ALL", locale, 1);
+    setenv("NO_COLOR", colours ? "" : "1", 1);
+  }
+
+  // The next line with this text.
+  static std::string AwaitLine(NibbleProcess& watch, const std::string& text) {
+    std::string line;
+    do line = watch.OutLine();
+    while (!line.empty() && line.find(text) == std::string::npos);
+    return line;
+  }
+
   void SetPriority(const std::string& job, int priority) {
     v1::SetJobPriorityRequest request;
     request.set_job(job);
@@ -136,16 +151,11 @@ TEST_F(JobFollowTest, CtrlCDetachesWhileTheCoordinatorIsDown) {
 }
 
 TEST_F(JobFollowTest, OnATerminalAWatchIsRedrawnInPlaceAtAnySize) {
-  setenv("TERM", "xterm", 1);
+  SetTerminal("C.UTF-8", /*colours=*/false);
   const std::string job = cluster_.Submit();
   cluster_.coordinator().Tick();
   const auto watch = NibbleProcess::OnTerminal({"job", "watch", job});
-  const auto await = [&watch](const std::string& text) {
-    std::string line;
-    do line = watch->OutLine();
-    while (!line.empty() && line.find(text) == std::string::npos);
-    return line;
-  };
+  const auto await = [&watch](const std::string& text) { return AwaitLine(*watch, text); };
   EXPECT_THAT(await("train-1  queued"), HasSubstr("queue default"));
   EXPECT_THAT(await("0/1000"), HasSubstr("[>   "));
   EXPECT_THAT(await("why "), HasSubstr("needs 2 slots"));
@@ -159,6 +169,78 @@ TEST_F(JobFollowTest, OnATerminalAWatchIsRedrawnInPlaceAtAnySize) {
   Kill(job);
   EXPECT_THAT(await("train-1  cancelled"), HasSubstr("\x1b["));
   EXPECT_EQ(watch->Wait(), 103);
+}
+
+TEST_F(JobFollowTest, OnATerminalAWatchPlotsTheStepsBeforeItAndObeysKeys) {
+  SetTerminal("C.UTF-8", /*colours=*/false);
+  const std::string job = cluster_.Submit();
+  RunningWorker worker(cluster_);
+  worker.Run();
+  worker.ReportSteps(0, std::vector<double>(200, 4.5));
+  const auto watch = NibbleProcess::OnTerminal({"job", "watch", job});
+  EXPECT_THAT(AwaitLine(*watch, "loss "), HasSubstr("4.5000"));
+  EXPECT_THAT(AwaitLine(*watch, "\u2524"), HasSubstr("4.5"));  // a tick of the y axis
+  EXPECT_THAT(AwaitLine(*watch, "step "), HasSubstr("150"));
+  EXPECT_THAT(AwaitLine(*watch, "timeline "), HasSubstr("r1 nvfp4"));
+  EXPECT_FALSE(watch->HasUsualMode());
+  watch->Type("t");
+  EXPECT_THAT(AwaitLine(*watch, "tokens "), HasSubstr("M"));
+  watch->Type("?");
+  AwaitLine(*watch, "  q  detach; the job keeps running");
+  watch->Type("q");
+  EXPECT_THAT(watch->ErrLine(), HasSubstr("detached; the job keeps running"));
+  EXPECT_EQ(watch->Wait(), 101);
+  EXPECT_TRUE(watch->HasUsualMode());
+  EXPECT_EQ(cluster_.coordinator().Job(job).state(), v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(JobFollowTest, CtrlCOnATerminalRestoresItsMode) {
+  SetTerminal("C.UTF-8", /*colours=*/false);
+  const std::string job = cluster_.Submit();
+  const auto watch = NibbleProcess::OnTerminal({"job", "watch", job});
+  AwaitLine(*watch, "train-1  queued");
+  EXPECT_FALSE(watch->HasUsualMode());
+  watch->Signal(SIGINT);
+  EXPECT_EQ(watch->Wait(), 101);
+  EXPECT_TRUE(watch->HasUsualMode());
+}
+
+TEST_F(JobFollowTest, WithoutUtf8AWatchIsAsciiAndColoursAreOnlyForThoseWhoWantThem) {
+  const std::string job = cluster_.Submit();
+  RunningWorker worker(cluster_);
+  worker.Run();
+  worker.ReportSteps(0, std::vector<double>(50, 4.5));
+  for (const bool colours : {false, true}) {
+    SetTerminal("C", colours);
+    const auto watch = NibbleProcess::OnTerminal({"job", "watch", job});
+    std::string view;
+    for (std::string line; line.find("attempt ") == std::string::npos;) {
+      line = watch->OutLine();
+      ASSERT_FALSE(line.empty());
+      view += line;
+    }
+    for (const char byte : view) ASSERT_LT(static_cast<unsigned char>(byte), 0x80) << view;
+    EXPECT_EQ(view.find("\x1b[32m") != std::string::npos, colours);
+  }
+}
+
+TEST_F(JobFollowTest, AReferenceIsComparedWithAlsoOnAPipe) {
+  const std::string base = cluster_.Submit("base");
+  RunningWorker first(cluster_);
+  first.Run();
+  first.ReportSteps(0, {5.0, 4.0});
+  const std::string job = cluster_.Submit();
+  RunningWorker worker(cluster_, "w2");
+  worker.Run();
+  worker.ReportSteps(0, {5.0, 4.4});
+  auto watching = RemoteCluster::Later({"job", "watch", job, "--reference", "base"});
+  worker.ReportPhase(v1::RANK_PHASE_SUCCEEDED, 1000);
+  const Outcome watched = watching.get();
+  EXPECT_EQ(watched.exit_code, 0) << watched.err;
+  EXPECT_THAT(watched.out, HasSubstr("  +10.00% from base-1\n"));
+  EXPECT_THAT(Err(1, {"job", "watch", job, "--reference", "base", "-o", "json"}),
+              HasSubstr("reference: is for people"));
+  EXPECT_EQ(Nibble({"job", "watch", job, "--reference", "none"}).exit_code, 102);
 }
 
 TEST_F(JobFollowTest, SubmitAndWatchEndsWithTheJobsExitCode) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -174,7 +175,10 @@ void NibbleProcess::Start(const std::vector<std::string>& arguments, bool termin
   const auto [from_err, err] = MakePipe();
   pipes_ = {from_out, from_err};
   if (terminal) Resize(80, 24);
-  SpawnOptions options = {.arguments = {kNibbleProgram}, .output = out, .error = err};
+  SpawnOptions options = {.arguments = {kNibbleProgram},
+                          .input = terminal ? out : SpawnOptions::kNull,
+                          .output = out,
+                          .error = err};
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   const absl::StatusOr<pid_t> child = SpawnProcess(options);
   EXPECT_EQ(child.status(), absl::OkStatus());
@@ -221,6 +225,16 @@ void NibbleProcess::Resize(int columns, int rows) {
   size.ws_col = static_cast<unsigned short>(columns);
   size.ws_row = static_cast<unsigned short>(rows);
   EXPECT_EQ(ioctl(pipes_[0], TIOCSWINSZ, &size), 0);
+}
+
+void NibbleProcess::Type(const std::string& keys) {
+  EXPECT_EQ(write(pipes_[0], keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
+}
+
+bool NibbleProcess::HasUsualMode() const {
+  struct termios mode = {};
+  EXPECT_EQ(tcgetattr(pipes_[0], &mode), 0);
+  return (mode.c_lflag & ICANON) != 0 && (mode.c_lflag & ECHO) != 0;
 }
 
 void NibbleProcess::Signal(int signal) {

@@ -97,7 +97,7 @@ class NibbleProcess {
   static Outcome Run(const std::vector<std::string>& arguments);
 
   explicit NibbleProcess(const std::vector<std::string>& arguments) { Start(arguments, false); }
-  // Its stdout is a terminal of 80 by 24.
+  // Its stdin and stdout are a terminal of 80 by 24.
   static std::unique_ptr<NibbleProcess> OnTerminal(const std::vector<std::string>& arguments);
   ~NibbleProcess();
   NibbleProcess(const NibbleProcess&) = delete;
@@ -110,6 +110,10 @@ class NibbleProcess {
   void Signal(int signal);
   // Resizes its terminal.
   void Resize(int columns, int rows);
+  // Presses keys of its terminal.
+  void Type(const std::string& keys);
+  // Whether its terminal passes on only whole lines, and shows what is typed: its usual mode.
+  bool HasUsualMode() const;
   // The exit code, or 128 plus the signal.
   int Wait();
 

@@ -15,6 +15,7 @@
 #include "job/job_spec.h"
 #include "model/outline.h"
 #include "worker/agent/gang_rules.h"
+#include "worker/agent/precision_summary.h"
 #include "worker/link/link_host.h"
 
 namespace nibble {
@@ -212,10 +213,13 @@ v1::GangReport Gang::Report(const PresentGang& present,
     health.set_median_step_ms(rank.median_step_ms);
     health.set_waiting_in(Printable(rank.waiting_in, kMaxJobIdBytes));
     health.set_memory_bytes(own.memory_bytes());
+    health.set_work_seconds(
+        std::max(0.0, own.sample().step_seconds() - own.sample().reduce_seconds()));
     if (number != 0) continue;
     report.set_next_step(std::max(first_step_, own.next_step()));
     report.set_checkpoint_request(own.checkpoint_request());
     for (const v1::StepSample& sample : rank.samples) *report.add_samples() = sample;
+    if (rank.precision != nullptr) *report.mutable_precision() = SummaryOf(*rank.precision);
   }
   for (const auto& [revision, step] : revisions_) {
     v1::RevisionStart& start = *report.add_revisions();

@@ -141,7 +141,7 @@ TEST(FigureTest, ThoseThatStayOnTheWorkerAreNotForwarded) {
   const v1::StepSample forwarded = ForwardedSample(sample);
   EXPECT_EQ(forwarded.loss(), 2.5);
   EXPECT_EQ(forwarded.step_seconds(), 2);
-  EXPECT_EQ(forwarded.forward_seconds(), 0);
+  EXPECT_EQ(forwarded.forward_seconds(), 0.5);
   EXPECT_EQ(forwarded.revision_first_step(), 0);
 }
 

@@ -1,0 +1,182 @@
+// The parts of the display with the figures of a step, of ranks and of precision.
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/remote/watch_sections.h"
+#include "common/counted.h"
+#include "common/text/text.h"
+
+namespace nibble {
+namespace {
+
+constexpr int kShownOperands = 3;
+constexpr size_t kMostSplit = 80;  // columns of the bar of a step's parts
+constexpr double kSlowRank = 1.1;  // from here on, times the median, the slowest rank is marked
+constexpr double kManyClipped = 0.01;
+constexpr double kMuchUnderflow = 0.1;
+constexpr size_t kMostRankBars = 40;
+
+std::string SecondsText(double seconds) {
+  if (seconds < 0.9995) return absl::StrFormat("%.0f ms", seconds * 1000);
+  return seconds < 100 ? absl::StrFormat("%.2f s", seconds) : DurationText(seconds);
+}
+
+// Small shares keep a digit that tells them from 0.
+std::string ShareText(double share) {
+  const double percent = share * 100;
+  if (percent == 0) return "0%";
+  if (percent < 0.01) return "<0.01%";
+  return absl::StrFormat("%.*f%%", percent < 1 ? 2 : 1, percent);
+}
+
+// A part of a step, and its names from the longest on.
+struct StepPart {
+  double seconds;
+  const char* name;
+  const char* short_name;
+  char letter;
+  Ink ink;
+};
+
+// A character per rank, or per several ranks if there are more than `columns`: the longest work.
+std::string RankBars(const std::vector<v1::RankPace>& ranks, double most, size_t columns,
+                     bool utf8) {
+  constexpr const char* kBars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  const size_t shown = std::min(ranks.size(), columns);
+  std::string text;
+  for (size_t i = 0; i < shown; ++i) {
+    double work = 0;
+    for (size_t r = i * ranks.size() / shown; r < (i + 1) * ranks.size() / shown; ++r) {
+      work = std::max(work, ranks[r].work_seconds());
+    }
+    const double share = most > 0 ? work / most : 0;
+    if (utf8) {
+      text += kBars[static_cast<size_t>(std::lround(share * 7))];
+    } else {
+      text += static_cast<char>('0' + std::lround(share * 9));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<StyledLine> StepLines(const WatchState& state, const LineFormat& format) {
+  const std::optional<v1::StepSample> mean = state.mean_step();
+  if (!mean || mean->step_seconds() <= 0) return {};
+  StyledLine line("step      ");
+  line.Add(SecondsText(mean->step_seconds()), Ink::kStrong).Add("  ");
+  std::vector<StepPart> parts = {
+      {mean->data_seconds(), "data wait", "data", 'd', Ink::kRed},
+      {mean->weights_seconds(), "weights", "weights", 'w', Ink::kBlue},
+      {mean->forward_seconds(), "forward", "fwd", 'f', Ink::kGreen},
+      {mean->backward_seconds(), "backward", "bwd", 'b', Ink::kCyan},
+      {mean->reduce_seconds(), "communication wait", "comm", 'c', Ink::kYellow},
+      {mean->update_seconds(), "optimizer", "opt", 'o', Ink::kMagenta},
+  };
+  double sum = 0;
+  for (const StepPart& part : parts) sum += part.seconds;
+  if (sum <= 0) return {line.Add("its parts are unknown", Ink::kFaint)};
+  // The optimizer may run beside other parts, so the parts can add up to more than the step.
+  parts.push_back({std::max(0.0, mean->step_seconds() - sum), "other", "other", '.', Ink::kFaint});
+  const double whole = std::max(sum, mean->step_seconds());
+  const size_t used = line.width() + 1;
+  const size_t bar = std::min(kMostSplit, format.columns > used ? format.columns - used : 0);
+  const std::string border = format.utf8 ? "│" : "|";
+  double done = 0;
+  size_t column = 0;
+  for (const StepPart& part : parts) {
+    done += part.seconds;
+    const auto end = static_cast<size_t>(std::lround(done / whole * static_cast<double>(bar)));
+    if (end <= column) continue;
+    size_t left = end - column - 1;
+    column = end;
+    line.Add(border, Ink::kFaint);
+    const std::string share = absl::StrFormat("%.0f%%", part.seconds / whole * 100);
+    for (const std::string& text :
+         {absl::StrCat(part.name, " ", share), absl::StrCat(part.short_name, " ", share),
+          std::string(part.short_name), std::string(1, part.letter)}) {
+      if (text.size() > left) continue;
+      line.Add(text, part.ink);
+      left -= text.size();
+      break;
+    }
+    for (; left > 0; --left) line.Add(format.utf8 ? "·" : ".", part.ink);
+  }
+  return {line.Add(border, Ink::kFaint)};
+}
+
+std::vector<StyledLine> RankLines(const WatchState& state, const LineFormat& format) {
+  const std::vector<v1::RankPace>& ranks = state.ranks();
+  if (ranks.size() < 2) return {};
+  const auto slowest = std::max_element(ranks.begin(), ranks.end(),
+                                        [](const v1::RankPace& a, const v1::RankPace& b) {
+                                          return a.work_seconds() < b.work_seconds();
+                                        });
+  if (slowest->work_seconds() <= 0) return {};
+  std::vector<double> work;
+  for (const v1::RankPace& rank : ranks) work.push_back(rank.work_seconds());
+  const auto middle = work.begin() + static_cast<std::ptrdiff_t>(work.size() / 2);
+  std::nth_element(work.begin(), middle, work.end());
+  // Of an even number of ranks the lower of the two in the middle, so that of two ranks the slower
+  // one stands out.
+  const double median = work.size() % 2 == 0 ? *std::max_element(work.begin(), middle) : *middle;
+  const double ratio = median > 0 ? slowest->work_seconds() / median : 1;
+  const bool slow = ratio >= kSlowRank;
+  const std::string text =
+      absl::StrFormat("%s rank %d on %s is slowest: %s of work per step, median %s (%+.0f%%)",
+                      slow ? "!" : " ", slowest->rank(), slowest->worker(),
+                      SecondsText(slowest->work_seconds()), SecondsText(median), (ratio - 1) * 100);
+  StyledLine line("ranks     ");
+  const size_t used = line.width() + WidthOf(text) + 1;
+  const size_t room = format.columns > used ? format.columns - used : 0;
+  line.Add(RankBars(ranks, slowest->work_seconds(), std::min(room, kMostRankBars), format.utf8),
+           Ink::kCyan);
+  return {line.Add(" ").Add(text, slow ? Ink::kYellow : Ink::kPlain)};
+}
+
+std::vector<StyledLine> PrecisionLines(const WatchState& state) {
+  if (!state.precision()) return {};
+  const v1::PrecisionSummary& all = *state.precision();
+  StyledLine head(absl::StrCat("precision step ", all.step(), "  ",
+                               Counted(all.operands(), "quantised operand")));
+  if (all.operands() > 0) {
+    head.Add(absl::StrCat("  mean error ", ShareText(all.mean_relative_error())));
+    head.Add(absl::StrCat("  underflow up to ", ShareText(all.most_underflow())),
+             all.most_underflow() > kMuchUnderflow ? Ink::kYellow : Ink::kPlain);
+    head.Add(absl::StrCat("  clipped up to ", ShareText(all.most_clipped())),
+             all.most_clipped() > kManyClipped ? Ink::kYellow : Ink::kPlain);
+  }
+  if (all.non_finite() > 0) {
+    head.Add(absl::StrCat("  ", Counted(all.non_finite(), "value"), " not finite"), Ink::kRed);
+  }
+  std::vector<StyledLine> lines = {head};
+  size_t name_columns = 0;
+  const int shown = std::min(all.worst_size(), kShownOperands);
+  const auto name = [&all](int i) {
+    const v1::OperandPrecision& operand = all.worst(i);
+    return absl::StrCat(operand.layer(), " ", operand.operand(), " ", operand.format());
+  };
+  for (int i = 0; i < shown; ++i) name_columns = std::max(name_columns, WidthOf(name(i)));
+  for (int i = 0; i < shown; ++i) {
+    const v1::OperandPrecision& operand = all.worst(i);
+    const std::string text = name(i);
+    StyledLine line(absl::StrCat(std::string(kNameColumns, ' '), text,
+                                 std::string(name_columns - WidthOf(text), ' ')));
+    line.Add(absl::StrFormat("  error %6s  underflow %6s  clipped %6s",
+                             ShareText(operand.relative_error()), ShareText(operand.underflow()),
+                             ShareText(operand.clipped())));
+    if (operand.non_finite() > 0) {
+      line.Add(absl::StrCat("  ", operand.non_finite(), " not finite"), Ink::kRed);
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+}  // namespace nibble
