@@ -16,9 +16,10 @@ enum class JobPrecision : uint8_t { kBf16, kFp32 };
 enum class JobRecompute : uint8_t { kNone, kBlocks };
 enum class LrSchedule : uint8_t { kWsd, kCosine, kConstant };
 enum class DecayShape : uint8_t { kLinear, kCosine, kMinusSqrt };
-enum class NonFinitePolicy : uint8_t { kSkip, kStop };
+enum class NonFinitePolicy : uint8_t { kSkip, kPromote, kRollBack, kStop };
 enum class SkipsPolicy : uint8_t { kPause, kRollBack, kFail };
-enum class SpikePolicy : uint8_t { kOff, kObserve, kSkip };
+enum class SpikePolicy : uint8_t { kOff, kObserve, kSkip, kPromote, kRollBack, kStop };
+enum class OperandPolicy : uint8_t { kOff, kObserve, kPromote, kRollBack, kStop };
 enum class JobDevice : uint8_t { kCpu, kCuda };
 enum class JobProducts : uint8_t { kFastest, kNative, kEmulated };
 enum class JobCollectives : uint8_t { kAuto, kNccl, kStaged };
@@ -37,7 +38,9 @@ enum class NotifyEvent : uint8_t {
   kRecipeChanged,
   kCheckpoint,
   kWorkerExcluded,
-  kTrouble
+  kTrouble,
+  kSpike,
+  kGuard
 };
 
 template <class E>
@@ -76,7 +79,10 @@ inline constexpr Choice<DecayShape> kChoices<DecayShape>[] = {
     {DecayShape::kMinusSqrt, "minus-sqrt"}};
 template <>
 inline constexpr Choice<NonFinitePolicy> kChoices<NonFinitePolicy>[] = {
-    {NonFinitePolicy::kSkip, "skip"}, {NonFinitePolicy::kStop, "stop"}};
+    {NonFinitePolicy::kSkip, "skip"},
+    {NonFinitePolicy::kPromote, "promote"},
+    {NonFinitePolicy::kRollBack, "roll_back"},
+    {NonFinitePolicy::kStop, "stop"}};
 template <>
 inline constexpr Choice<SkipsPolicy> kChoices<SkipsPolicy>[] = {
     {SkipsPolicy::kPause, "pause"},
@@ -84,7 +90,19 @@ inline constexpr Choice<SkipsPolicy> kChoices<SkipsPolicy>[] = {
     {SkipsPolicy::kFail, "fail"}};
 template <>
 inline constexpr Choice<SpikePolicy> kChoices<SpikePolicy>[] = {
-    {SpikePolicy::kOff, "off"}, {SpikePolicy::kObserve, "observe"}, {SpikePolicy::kSkip, "skip"}};
+    {SpikePolicy::kOff, "off"},
+    {SpikePolicy::kObserve, "observe"},
+    {SpikePolicy::kSkip, "skip"},
+    {SpikePolicy::kPromote, "promote"},
+    {SpikePolicy::kRollBack, "roll_back"},
+    {SpikePolicy::kStop, "stop"}};
+template <>
+inline constexpr Choice<OperandPolicy> kChoices<OperandPolicy>[] = {
+    {OperandPolicy::kOff, "off"},
+    {OperandPolicy::kObserve, "observe"},
+    {OperandPolicy::kPromote, "promote"},
+    {OperandPolicy::kRollBack, "roll_back"},
+    {OperandPolicy::kStop, "stop"}};
 template <>
 inline constexpr Choice<JobDevice> kChoices<JobDevice>[] = {
     {JobDevice::kCpu, "cpu"}, {JobDevice::kCuda, "cuda"}, {JobDevice::kCuda, "gpu"}};
@@ -115,7 +133,9 @@ inline constexpr Choice<NotifyEvent> kChoices<NotifyEvent>[] = {
     {NotifyEvent::kRecipeChanged, "recipe_changed"},
     {NotifyEvent::kCheckpoint, "checkpoint"},
     {NotifyEvent::kWorkerExcluded, "worker_excluded"},
-    {NotifyEvent::kTrouble, "trouble"}};
+    {NotifyEvent::kTrouble, "trouble"},
+    {NotifyEvent::kSpike, "spike"},
+    {NotifyEvent::kGuard, "guard"}};
 
 template <class E>
 std::span<const Choice<E>> ChoicesOf() {

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -152,6 +153,22 @@ void CheckEarlyStop(const JobSpec& spec, Problems& problems) {
   }
 }
 
+// Operands are judged where they are sampled.
+void CheckGuards(const JobSpec& spec, Problems& problems) {
+  if (!problems.Sound("metrics.precision_every") || spec.metrics.precision_every > 0) return;
+  const GuardSpec& guards = spec.guards;
+  const std::pair<const char*, OperandPolicy> rules[] = {
+      {"guards.relative_error", guards.relative_error},
+      {"guards.underflow", guards.underflow},
+      {"guards.clipped", guards.clipped}};
+  for (const auto& [path, policy] : rules) {
+    if (policy == OperandPolicy::kOff || policy == OperandPolicy::kObserve) continue;
+    if (!problems.Sound(path)) continue;
+    problems.Add(path, absl::StrCat(std::string(ChoiceName(policy)),
+                                    " needs metrics.precision_every above 0"));
+  }
+}
+
 void CheckRestarts(const JobSpec& spec, Problems& problems) {
   const RestartSpec& restarts = spec.restarts;
   if (problems.Sound("restarts") && restarts.max_backoff < restarts.backoff) {
@@ -292,6 +309,7 @@ void CheckJob(const JobSpec& spec, Problems& problems) {
   CheckElasticity(spec, problems);
   CheckRestarts(spec, problems);
   CheckEarlyStop(spec, problems);
+  CheckGuards(spec, problems);
   CheckSequence(spec, problems);
   CheckData(spec, problems);
   CheckOptimizer(spec, problems);

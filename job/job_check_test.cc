@@ -68,6 +68,18 @@ TEST(JobCheckTest, ASequenceFitsTheLearnedPositions) {
   EXPECT_TRUE(Validate(spec).ok());
 }
 
+TEST(JobCheckTest, AGuardThatActsOnOperandsNeedsSamplesAndLayersThatExist) {
+  JobSpec spec = Valid();
+  spec.metrics.precision_every = 0;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.guards.underflow = OperandPolicy::kPromote;
+  EXPECT_EQ(CheckError(spec), "guards.underflow: promote needs metrics.precision_every above 0");
+  spec.metrics.precision_every = 10;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.guards.promote_layers = "block 9999";
+  EXPECT_THAT(CheckError(spec), HasSubstr("guards.promote_layers: "));
+}
+
 TEST(JobCheckTest, ErrorsOfTheModelNameTheField) {
   JobSpec spec = Valid();
   spec.model.kv_heads = 3;

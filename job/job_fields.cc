@@ -232,9 +232,10 @@ const Record<GuardSpec>& GuardRecord() {
   using S = GuardSpec;
   static const auto* const record = new Record<S>{
       .fields = {
-          OneOf("non_finite", &S::non_finite,
-                "response to a NaN or infinite loss or gradient. skip: no update in that step; "
-                "stop: the run ends with an error"),
+          OneOf(
+              "non_finite", &S::non_finite,
+              "response to a NaN or infinite loss, gradient or quantised operand. skip: no update "
+              "in that step; promote, roll_back, stop: as for spike"),
           Number("max_skips", &S::max_skips, Range<int64_t>{1, 100000000}, "steps",
                  "most consecutive steps that may be skipped as not finite"),
           OneOf("after_skips", &S::after_skips,
@@ -242,12 +243,45 @@ const Record<GuardSpec>& GuardRecord() {
                 "resumes it; roll_back: it resumes from the newest checkpoint, and is paused if "
                 "that does not help; fail: the job fails"),
           OneOf("spike", &S::spike,
-                "response to a loss spike. observe: an event; skip: also no update in that step"),
+                "response to a loss spike. observe: an event; skip: also no update in that step; "
+                "promote: also BF16 for promote_layers in the next promote_steps steps; roll_back: "
+                "the job resumes from its newest checkpoint, where promote_layers become BF16; "
+                "stop: the run ends with an error"),
           Number("spike_z", &S::spike_z, Range<double>{1, 1000}, "standard deviations",
                  "distance from the mean of the recent losses above which a loss is a spike"),
           Number("spike_window", &S::spike_window, Range<int64_t>{8, 4096}, "steps",
-                 "number of recent losses in that mean; the first spike_window steps are never "
-                 "judged")}};
+                 "number of recent losses in that mean, and of recent norms for gradient_norm; the "
+                 "first spike_window steps are never judged"),
+          OneOf("gradient_norm", &S::gradient_norm,
+                "response to a spike of the gradient norm before clipping; values as for spike"),
+          Number("gradient_norm_z", &S::gradient_norm_z, Range<double>{1, 1000},
+                 "standard deviations",
+                 "distance from the mean of the recent norms above which a norm is a spike"),
+          OneOf("relative_error", &S::relative_error,
+                "response to an operand whose relative quantisation error is above its bound in a "
+                "step that metrics.precision_every samples. observe: an event; promote: the "
+                "operand's layer is BF16 in the next promote_steps steps; roll_back, stop: as for "
+                "spike"),
+          Number("relative_error_above", &S::relative_error_above, Range<double>{0, 1000}, "ratio",
+                 "bound of relative_error"),
+          OneOf("underflow", &S::underflow,
+                "response to an operand whose share of non-zero values that became zero is above "
+                "its bound; values as for relative_error"),
+          Number("underflow_above", &S::underflow_above, Range<double>{0, 1}, "share",
+                 "bound of underflow"),
+          OneOf("clipped", &S::clipped,
+                "response to an operand whose share of values beyond the largest code is above its "
+                "bound; values as for relative_error"),
+          Number("clipped_above", &S::clipped_above, Range<double>{0, 1}, "share",
+                 "bound of clipped"),
+          Text("promote_layers", &S::promote_layers, {TextRule::Kind::kLine},
+               "layers that non_finite, spike, gradient_norm and every roll_back promote to BF16, "
+               "as match in recipe.layers"),
+          Number("promote_steps", &S::promote_steps, Range<int64_t>{1, kSteps.most}, "steps",
+                 "length of a promotion; a guard that decides again during it lengthens it"),
+          Number("max_rollbacks", &S::max_rollbacks, Range<int64_t>{0, kMaxGuardRollbacks},
+                 "attempts",
+                 "most consecutive attempts that guards may roll back; then the job is paused")}};
   return *record;
 }
 
@@ -392,7 +426,9 @@ const Record<NotifySpec>& NotifyRecord() {
                 "on", &S::on,
                 "the events that are posted. recipe_changed: a revision was accepted, took effect "
                 "or was refused; checkpoint: requested, committed, pinned, deleted or damaged; "
-                "trouble: ranks started or stopped waiting for something, such as disk space")}};
+                "trouble: ranks started or stopped waiting for something, such as disk space; "
+                "spike: a guard found a spike of the loss or the gradient norm; guard: another "
+                "decision of a guard")}};
   }();
   return *record;
 }
@@ -472,7 +508,7 @@ std::vector<Field<JobSpec>> JobFields() {
       Section("training", &S::training, TrainingRecord(), "length, batch and precision of the run"),
       Section("optimizer", &S::optimizer, OptimizerRecord(), "AdamW and its learning rate"),
       Section("guards", &S::guards, GuardRecord(),
-              "guards against non-finite steps and loss spikes"),
+              "guards against non-finite steps, spikes and large quantisation errors"),
       Section("early_stop", &S::early_stop, EarlyStopRecord(),
               "early end of a run whose validation loss no longer improves"),
       Section("metrics", &S::metrics, MetricsRecord(), "logging intervals"),

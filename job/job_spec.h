@@ -114,6 +114,17 @@ struct GuardSpec {
   SpikePolicy spike = SpikePolicy::kObserve;
   double spike_z = 6.0;
   int64_t spike_window = 64;
+  SpikePolicy gradient_norm = SpikePolicy::kObserve;
+  double gradient_norm_z = 10.0;
+  OperandPolicy relative_error = OperandPolicy::kObserve;
+  double relative_error_above = 0.5;
+  OperandPolicy underflow = OperandPolicy::kObserve;
+  double underflow_above = 0.7;
+  OperandPolicy clipped = OperandPolicy::kObserve;
+  double clipped_above = 0.1;
+  std::string promote_layers = "*";
+  int64_t promote_steps = 200;
+  int64_t max_rollbacks = 2;
   friend bool operator==(const GuardSpec&, const GuardSpec&) = default;
 };
 
@@ -220,6 +231,7 @@ inline constexpr size_t kMaxJobNodes = 50'000;
 inline constexpr int64_t kMaxAllowedWorlds = 64;
 inline constexpr int64_t kMaxNamedTexts = 64;
 inline constexpr int64_t kMaxNotifyTargets = 8;
+inline constexpr int64_t kMaxGuardRollbacks = 7;  // in a row; the coordinator keeps 8 attempts
 
 // Returns a valid spec. InvalidArgument with the problems of the text, at most ten, each with its
 // line, its field's path, the value and what is allowed; OutOfRange for a text over kMaxJobBytes.

@@ -157,6 +157,12 @@ void CheckRecipe(const JobSpec& spec, Problems& problems) {
     }
     CheckRules(change.layers, absl::StrCat(ChangePath(i), ".layers"), *outline, problems);
   }
+  if (constexpr char kPath[] = "guards.promote_layers"; problems.Sound(kPath)) {
+    const absl::StatusOr<Selector> selector = Selector::Parse(spec.guards.promote_layers);
+    absl::Status found = selector.status();
+    if (selector.ok()) found = selector->Select(*outline).status();
+    if (!found.ok()) problems.Add(kPath, found);
+  }
   for (const char* path : {"recipe", "training", "resources.ranks", "data.sequence"}) {
     if (!problems.Sound(path)) return;
   }

@@ -48,7 +48,12 @@ class SpecSource {
     spec.optimizer.beta2 = std::nextafter(0.999999, 0.0);
     spec.optimizer.epsilon = std::ldexp(1 + Fraction(), -static_cast<int>(1 + Below(98)));
     spec.optimizer.decay_shape = ChoicesOf<DecayShape>()[Below(3)].value;
-    spec.guards.spike = ChoicesOf<SpikePolicy>()[Below(3)].value;
+    spec.guards.non_finite = ChoicesOf<NonFinitePolicy>()[Below(4)].value;
+    spec.guards.spike = ChoicesOf<SpikePolicy>()[Below(6)].value;
+    spec.guards.gradient_norm = ChoicesOf<SpikePolicy>()[Below(6)].value;
+    spec.guards.underflow = ChoicesOf<OperandPolicy>()[Below(5)].value;
+    spec.guards.underflow_above = Fraction();
+    if (Below(2)) spec.guards.promote_layers = "last 1 blocks";
     spec.guards.spike_z = 1 + 100 * Fraction();
     spec.resources.ranks = Below(2) ? 2 : 1;
     if (Below(2))

@@ -146,6 +146,16 @@ absl::Status ReadRevision(const Json& tree, const std::string& path, Revision& o
   return ReadRecipe(object.Tree("recipe"), object.PathOf("recipe"), out.recipe);
 }
 
+absl::Status ReadPromotion(const Json& tree, const std::string& path, Promotion& out) {
+  NIBBLE_ASSIGN_OR_RETURN(
+      const ObjectReader object,
+      ObjectReader::Open(tree, path, {"first_step", "end_step", "layers", "guard"}));
+  NIBBLE_RETURN_IF_ERROR(object.Read("first_step", out.first_step));
+  NIBBLE_RETURN_IF_ERROR(object.Read("end_step", out.end_step));
+  NIBBLE_RETURN_IF_ERROR(object.Read("layers", out.layers));
+  return object.Read("guard", out.guard);
+}
+
 }  // namespace
 
 std::string ToJson(const Recipe& recipe) { return Dump(ToTree(recipe)); }
@@ -161,7 +171,17 @@ std::string ToJson(const Timeline& timeline) {
                          {"recipe", ToTree(revision.recipe)}});
     if (!revision.refused.empty()) revisions.back()["refused"] = revision.refused;
   }
-  return Dump({{"version", kTimelineJsonVersion}, {"revisions", revisions}});
+  Json tree = {{"version", kTimelineJsonVersion}, {"revisions", revisions}};
+  if (timeline.promotions().empty()) return Dump(tree);
+  Json promotions = Json::array();
+  for (const Promotion& promotion : timeline.promotions()) {
+    promotions.push_back({{"first_step", promotion.first_step},
+                          {"end_step", promotion.end_step},
+                          {"layers", promotion.layers},
+                          {"guard", promotion.guard}});
+  }
+  tree["promotions"] = promotions;
+  return Dump(tree);
 }
 
 absl::StatusOr<Timeline> TimelineFromJson(std::string_view text) {
@@ -177,10 +197,15 @@ absl::StatusOr<Timeline> TimelineFromJson(std::string_view text) {
                                           " is not known; allowed: ", kTimelineJsonVersion));
   }
   NIBBLE_ASSIGN_OR_RETURN(const ObjectReader object,
-                          ObjectReader::Open(tree, "", {"version", "revisions"}));
+                          ObjectReader::Open(tree, "", {"version", "revisions"}, {"promotions"}));
   std::vector<Revision> revisions;
   NIBBLE_RETURN_IF_ERROR(ReadArray(object.Tree("revisions"), "revisions", revisions, ReadRevision));
-  return Timeline::FromRevisions(std::move(revisions));
+  std::vector<Promotion> promotions;
+  if (object.Has("promotions")) {
+    NIBBLE_RETURN_IF_ERROR(
+        ReadArray(object.Tree("promotions"), "promotions", promotions, ReadPromotion));
+  }
+  return Timeline::FromRevisions(std::move(revisions), std::move(promotions));
 }
 
 }  // namespace nibble

@@ -53,6 +53,18 @@ TEST(TimelineJson, ARefusalReadsBackAndAnEmptyOneIsNotWritten) {
   EXPECT_TRUE(*back == timeline);
 }
 
+TEST(TimelineJson, PromotionsReadBackAndAreNotWrittenIfThereAreNone) {
+  Timeline timeline = Example();
+  EXPECT_EQ(ToJson(timeline).find("promotions"), std::string::npos);
+  timeline.Promote({.first_step = 5, .end_step = 9, .layers = "mlp.down", .guard = "spike"});
+  const std::string text = ToJson(timeline);
+  EXPECT_THAT(text, HasSubstr(R"("promotions":[{"first_step":5,"end_step":9,)"
+                              R"("layers":"mlp.down","guard":"spike"}])"));
+  const absl::StatusOr<Timeline> back = TimelineFromJson(text);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_TRUE(*back == timeline);
+}
+
 TEST(TimelineJson, ARecipeOnItsOwnHasTheFormThatATimelineContains) {
   EXPECT_THAT(ToJson(Example()), HasSubstr("\"recipe\":" + ToJson(Example().At(500).recipe)));
 }

@@ -64,7 +64,8 @@ Timeline::Timeline(Recipe initial) {
   revisions_.push_back(std::move(first));
 }
 
-absl::StatusOr<Timeline> Timeline::FromRevisions(std::vector<Revision> revisions) {
+absl::StatusOr<Timeline> Timeline::FromRevisions(std::vector<Revision> revisions,
+                                                 std::vector<Promotion> promotions) {
   int64_t least_step = 0;
   for (size_t i = 0; i < revisions.size(); ++i) {
     const Revision& revision = revisions[i];
@@ -86,9 +87,62 @@ absl::StatusOr<Timeline> Timeline::FromRevisions(std::vector<Revision> revisions
     }
     least_step = revision.first_step;
   }
+  for (size_t i = 0; i < promotions.size(); ++i) {
+    const Promotion& promotion = promotions[i];
+    if (promotion.layers.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("promotions[", i, "].layers: is empty"));
+    }
+    if (promotion.first_step < 0 || promotion.end_step <= promotion.first_step) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("promotions[", i, "]: steps ", promotion.first_step, " to before ",
+                       promotion.end_step, "; allowed: from 0 on, at least one"));
+    }
+  }
   Timeline timeline;
   timeline.revisions_ = std::move(revisions);
+  timeline.promotions_ = std::move(promotions);
   return timeline;
+}
+
+void Timeline::Promote(Promotion promotion) {
+  std::erase_if(promotions_, [&promotion](const Promotion& other) {
+    return other.end_step < promotion.first_step;
+  });
+  for (Promotion& other : promotions_) {
+    if (other.layers != promotion.layers) continue;
+    other.end_step = std::max(other.end_step, promotion.end_step);
+    return;
+  }
+  promotions_.push_back(std::move(promotion));
+}
+
+std::vector<std::string> Timeline::WithdrawPromotions(int64_t first_step) {
+  std::vector<std::string> layers;
+  std::erase_if(promotions_, [&](const Promotion& promotion) {
+    if (promotion.first_step != first_step) return false;
+    layers.push_back(promotion.layers);
+    return true;
+  });
+  return layers;
+}
+
+std::vector<std::string> Timeline::PromotedAt(int64_t step) const {
+  std::vector<std::string> layers;
+  for (const Promotion& promotion : promotions_) {
+    if (promotion.first_step <= step && step < promotion.end_step) {
+      layers.push_back(promotion.layers);
+    }
+  }
+  return layers;
+}
+
+Recipe Timeline::RecipeAt(int64_t step) const {
+  const Recipe& recipe = At(step).recipe;
+  Recipe change;
+  for (std::string& layers : PromotedAt(step)) {
+    change.layers.push_back({std::move(layers), {{"all", "bf16"}}});
+  }
+  return change.layers.empty() ? recipe : ApplyOver(recipe, change);
 }
 
 const Revision& Timeline::At(int64_t step) const {

@@ -1,6 +1,6 @@
-// The recipe of a job over time: revisions, each with the step from which it is in effect. Stored
-// with the job and in every checkpoint; training that restarts before a switch repeats the switch
-// at the same step.
+// The recipe of a job over time: revisions, each with the step from which it is in effect, and
+// promotions, by which guards keep layers in BF16 for some steps. Stored with the job and in every
+// checkpoint; training that restarts before a switch repeats the switch at the same step.
 //
 // Thread-safety: values and pure functions; no clock (the caller passes times).
 #ifndef NIBBLE_RECIPE_TIMELINE_H_
@@ -51,6 +51,17 @@ struct Revision {
   friend bool operator==(const Revision&, const Revision&) = default;
 };
 
+// A guard's change for some steps: every GEMM of these layers is BF16, on top of the revision in
+// effect. Ranks make it from figures that are functions of the data (decision 0028), so only they
+// and their checkpoints have promotions: in the coordinator's timelines there are none.
+struct Promotion {
+  int64_t first_step = 0;
+  int64_t end_step = 0;  // the first step after it
+  std::string layers;    // a selector
+  std::string guard;     // that decided it
+  friend bool operator==(const Promotion&, const Promotion&) = default;
+};
+
 // The recipe without the settings that a later one for the same layers, or for all layers,
 // overrides: it resolves to the same table, with each field set once for the same layers.
 Recipe Normalised(const Recipe& recipe);
@@ -70,8 +81,10 @@ class Timeline {
   // Without revisions: number 0, bf16 throughout.
   Timeline() = default;
   explicit Timeline(Recipe initial);
-  // InvalidArgument naming the revision that breaks an invariant.
-  static absl::StatusOr<Timeline> FromRevisions(std::vector<Revision> revisions);
+  // InvalidArgument naming the revision that breaks an invariant, or the promotion that has no
+  // layers or no steps.
+  static absl::StatusOr<Timeline> FromRevisions(std::vector<Revision> revisions,
+                                                std::vector<Promotion> promotions = {});
 
   const std::vector<Revision>& revisions() const { return revisions_; }
   int64_t latest() const { return revisions_.empty() ? 0 : revisions_.back().number; }
@@ -107,6 +120,18 @@ class Timeline {
                                         int64_t first_step, int64_t next_step, std::string author,
                                         int64_t time_unix_ms, std::string reason);
 
+  const std::vector<Promotion>& promotions() const { return promotions_; }
+  // Adds a promotion; one of the same layers that has not ended before it lasts until the later
+  // end. Promotions that ended before its first step are forgotten. A guard's program calls it with
+  // growing first steps and a valid promotion.
+  void Promote(Promotion promotion);
+  // Removes the promotions that begin at this step. Returns their layers.
+  std::vector<std::string> WithdrawPromotions(int64_t first_step);
+  // The layers promoted at a step, in the order in which the promotions began.
+  std::vector<std::string> PromotedAt(int64_t step) const;
+  // At(step).recipe with the promotions on top.
+  Recipe RecipeAt(int64_t step) const;
+
   friend bool operator==(const Timeline&, const Timeline&) = default;
 
  private:
@@ -116,6 +141,7 @@ class Timeline {
   std::vector<Revision> TakePendingAfter(int64_t step);
 
   std::vector<Revision> revisions_;
+  std::vector<Promotion> promotions_;
 };
 
 }  // namespace nibble

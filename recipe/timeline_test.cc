@@ -364,5 +364,58 @@ TEST_P(RandomHistory, RestoresKeepStepsThatRanAndWithdrawPendingRevisions) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomHistory, ::testing::Range(0, 50));
 
+TEST(PromotionTest, ItsLayersAreBf16FromItsFirstStepToBeforeItsEnd) {
+  Timeline timeline({.preset = "nvfp4"});
+  timeline.Promote({.first_step = 5, .end_step = 8, .layers = "mlp.down", .guard = "spike"});
+  for (const int64_t step : {4, 8}) {
+    EXPECT_TRUE(timeline.PromotedAt(step).empty()) << step;
+    EXPECT_EQ(timeline.RecipeAt(step), timeline.At(step).recipe) << step;
+  }
+  for (const int64_t step : {5, 7}) {
+    EXPECT_EQ(timeline.RecipeAt(step),
+              (Recipe{.preset = "nvfp4", .layers = {{"mlp.down", {{"all", "bf16"}}}}}))
+        << step;
+  }
+  EXPECT_EQ(timeline.latest(), 1);
+}
+
+TEST(PromotionTest, ItLiesOnTopOfARevisionThatBeginsDuringIt) {
+  Timeline timeline({.preset = "nvfp4"});
+  timeline.Promote({.first_step = 5, .end_step = 9, .layers = "mlp.down", .guard = "spike"});
+  ASSERT_TRUE(timeline.Append(-1, {.set = {{"all", "mxfp8"}}}, 7, 6, "ann", 0, "").ok());
+  EXPECT_EQ(timeline.RecipeAt(7).layers, (std::vector<LayerRule>{{"mlp.down", {{"all", "bf16"}}}}));
+  EXPECT_EQ(timeline.RecipeAt(7).set, (std::vector<FieldSetting>{{"all", "mxfp8"}}));
+}
+
+TEST(PromotionTest, AnotherOfTheSameLayersMakesItLongerAndNoneThatHasEndedIsKept) {
+  Timeline timeline({.preset = "nvfp4"});
+  timeline.Promote({.first_step = 5, .end_step = 9, .layers = "mlp.down", .guard = "spike"});
+  timeline.Promote({.first_step = 7, .end_step = 11, .layers = "mlp.down", .guard = "clipped"});
+  ASSERT_EQ(timeline.promotions().size(), 1u);
+  EXPECT_EQ(timeline.promotions()[0].first_step, 5);
+  EXPECT_EQ(timeline.promotions()[0].end_step, 11);
+  timeline.Promote({.first_step = 11, .end_step = 12, .layers = "mlp.up", .guard = "spike"});
+  EXPECT_EQ(timeline.promotions().size(), 2u);
+  timeline.Promote({.first_step = 20, .end_step = 21, .layers = "mlp.down", .guard = "spike"});
+  ASSERT_EQ(timeline.promotions().size(), 1u);
+  EXPECT_EQ(timeline.promotions()[0].first_step, 20);
+}
+
+TEST(PromotionTest, OneThatBeginsAtAStepCanBeWithdrawn) {
+  Timeline timeline({.preset = "nvfp4"});
+  timeline.Promote({.first_step = 5, .end_step = 9, .layers = "mlp.down", .guard = "spike"});
+  timeline.Promote({.first_step = 6, .end_step = 9, .layers = "mlp.up", .guard = "spike"});
+  EXPECT_EQ(timeline.WithdrawPromotions(6), (std::vector<std::string>{"mlp.up"}));
+  EXPECT_TRUE(timeline.WithdrawPromotions(6).empty());
+  EXPECT_EQ(timeline.PromotedAt(6), (std::vector<std::string>{"mlp.down"}));
+}
+
+TEST(PromotionTest, OneWithoutLayersOrStepsIsRefused) {
+  const std::vector<Revision> revisions = Timeline({.preset = "nvfp4"}).revisions();
+  EXPECT_FALSE(Timeline::FromRevisions(revisions, {{.first_step = 1, .end_step = 2}}).ok());
+  EXPECT_FALSE(
+      Timeline::FromRevisions(revisions, {{.first_step = 2, .end_step = 2, .layers = "*"}}).ok());
+}
+
 }  // namespace
 }  // namespace nibble

@@ -97,7 +97,8 @@ class Run {
     NIBBLE_RETURN_IF_ERROR(decision_->Clear());
     NIBBLE_RETURN_IF_ERROR(optimizer_->FinishReduce(decision_->mine()));
     NIBBLE_RETURN_IF_ERROR(decision_->Decide(
-        /*max_norm=*/1.0f, /*loss_bound=*/std::numeric_limits<double>::infinity()));
+        /*max_norm=*/1.0f, /*loss_bound=*/std::numeric_limits<double>::infinity(),
+        /*norm_bound=*/std::numeric_limits<double>::infinity()));
     NIBBLE_RETURN_IF_ERROR(optimizer_->Update(decision_->on_device(), ++step_, 1e-4));
     NIBBLE_RETURN_IF_ERROR(backend_.Synchronize());
     seconds.push_back(Since(begin));

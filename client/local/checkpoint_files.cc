@@ -74,7 +74,7 @@ absl::StatusOr<ResolvedRecipe> ResolveFor(const CheckpointFlags& flags,
   if (flags.recipe.empty()) {
     NIBBLE_ASSIGN_OR_RETURN(const Timeline timeline,
                             TimelineFromJson(weights.header().recipe_timeline));
-    recipe = timeline.At(weights.header().step).recipe;
+    recipe = timeline.RecipeAt(weights.header().step);
   }
   return Resolve(recipe, weights.outline(), 0);
 }

@@ -86,6 +86,33 @@ std::string ValidationText(const JobSpec& spec) {
   return absl::StrCat("every ", spec.training.validate_every, " steps on ", on);
 }
 
+// The actions of the guards, and the fields that those that promote or roll back use.
+std::string GuardsText(const JobSpec& spec) {
+  const GuardSpec& guards = spec.guards;
+  bool promotes = guards.non_finite == NonFinitePolicy::kPromote;
+  bool rolls_back = guards.non_finite == NonFinitePolicy::kRollBack ||
+                    guards.after_skips == SkipsPolicy::kRollBack;
+  std::string text =
+      absl::StrCat("non_finite: ", std::string(ChoiceName(guards.non_finite)), " (then ",
+                   std::string(ChoiceName(guards.after_skips)), " after ", guards.max_skips, ")");
+  const auto add = [&](const char* name, auto policy) {
+    absl::StrAppend(&text, ", ", name, ": ", std::string(ChoiceName(policy)));
+    promotes |= policy == decltype(policy)::kPromote;
+    rolls_back |= policy == decltype(policy)::kRollBack;
+  };
+  add("spike", guards.spike);
+  add("gradient_norm", guards.gradient_norm);
+  add("relative_error", guards.relative_error);
+  add("underflow", guards.underflow);
+  add("clipped", guards.clipped);
+  if (promotes) absl::StrAppend(&text, "; promotions of ", guards.promote_steps, " steps");
+  if (rolls_back) {
+    absl::StrAppend(&text, "; at most ", guards.max_rollbacks, " rollbacks in a row, with ",
+                    guards.promote_layers, " in BF16");
+  }
+  return text;
+}
+
 // Summarises a spec. InvalidArgument if it is not valid.
 absl::StatusOr<JobReport> MakeJobReport(const JobSpec& spec) {
   NIBBLE_RETURN_IF_ERROR(Validate(spec));
@@ -132,6 +159,7 @@ std::string JobReportText(const JobReport& report) {
                            std::string(ChoiceName(spec.resources.device)), MicroBatch(spec)));
   list.Add("rate", ScheduleText(report));
   list.Add("validation", ValidationText(spec));
+  list.Add("guards", GuardsText(spec));
   list.Add("output", OutputDirectory(spec));
   list.Add("recipe", absl::StrFormat("%s, %d of %d linear layers quantised", spec.recipe.preset,
                                      report.quantised_layers, report.layers));

@@ -57,8 +57,9 @@ TEST(JobCommandTest, AValidSpecIsSummarised) {
        {"4096000 in 1000 steps of 4096 (16 sequences of 256)",
         "1 on cpu, 8 sequences per micro-batch",
         "wsd: 100 warm-up steps to 0.001, decays to 1e-05 from step 800 (80 % of the run)",
-        "every 100 steps on 1 % of the training texts' documents", "output      runs/small",
-        "revision 1  from step 0 (0 % of the run)\n",
+        "every 100 steps on 1 % of the training texts' documents",
+        "guards      non_finite: skip (then pause after 10), spike: observe, ",
+        "output      runs/small", "revision 1  from step 0 (0 % of the run)\n",
         "revision 2  from step 800 (80 % of the run): to recover\n",
         "            fprop: nvfp4 → bf16 in "}) {
     EXPECT_THAT(valid.out, HasSubstr(part));

@@ -31,6 +31,7 @@ absl::Status Validate(const Judge& request) {
       .That(request.world > 0, "world is ", request.world, ", below 1")
       .That(request.max_norm >= 0, "max_norm is ", request.max_norm, ", below 0")
       .That(!std::isnan(request.loss_bound), "loss_bound is NaN")
+      .That(!std::isnan(request.norm_bound), "norm_bound is NaN")
       .Pointer("numbers", request.numbers, request.world)
       .Pointer("outcome", request.outcome, 1)
       .status();

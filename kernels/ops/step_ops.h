@@ -11,6 +11,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "absl/status/status.h"
 
@@ -60,12 +61,13 @@ struct CountNonFinite {
 };
 
 // Decides whether the step updates the weights. No update if the loss, the norm or a quantised
-// operand is not finite, or if the loss is above `loss_bound`.
+// operand is not finite, if the loss is above `loss_bound`, or the norm above `norm_bound`.
 struct Judge {
   const StepNumbers* numbers = nullptr;  // [world], by rank
   int world = 1;
   float max_norm = 0;  // 0: no clipping
   double loss_bound = 0;
+  double norm_bound = std::numeric_limits<double>::infinity();
   StepOutcome* outcome = nullptr;  // [1]
 };
 
@@ -74,7 +76,8 @@ struct Judge {
 __host__ __device__
 #endif
     inline StepOutcome
-    JudgeStep(const StepNumbers* numbers, int world, float max_norm, double loss_bound) {
+    JudgeStep(const StepNumbers* numbers, int world, float max_norm, double loss_bound,
+              double norm_bound) {
   StepNumbers all = numbers[0];
   for (int rank = 1; rank < world; ++rank) {
     all.loss += numbers[rank].loss;
@@ -93,7 +96,8 @@ __host__ __device__
   // x - x is 0 for a finite x, and NaN otherwise.
   const bool finite =
       outcome.loss - outcome.loss == 0 && outcome.norm - outcome.norm == 0 && all.non_finite == 0;
-  outcome.update = finite && !(outcome.loss > loss_bound) ? 1 : 0;
+  const bool spikes = outcome.loss > loss_bound || outcome.norm > norm_bound;
+  outcome.update = finite && !spikes ? 1 : 0;
   return outcome;
 }
 

@@ -32,6 +32,7 @@ absl::Status Apply(const v1::AttemptStopping& fact, const Stamp& stamp, Draft& d
 absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::RanksMoved& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::WorkerBlamed& fact, const Stamp& stamp, Draft& draft);
+absl::Status Apply(const v1::GuardDecided& fact, const Stamp& stamp, Draft& draft);
 
 // apply_recipe.cc
 absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& draft);

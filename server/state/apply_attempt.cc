@@ -267,6 +267,26 @@ absl::Status Apply(const v1::RanksMoved& fact, const Stamp& stamp, Draft& draft)
                                           " has no ranks on '", fact.worker(), "'"));
 }
 
+absl::Status Apply(const v1::GuardDecided& fact, const Stamp& stamp, Draft& draft) {
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
+  NIBBLE_RETURN_IF_ERROR(CheckAttempt(*job, fact.attempt()));
+  const v1::GuardDecision& decision = fact.decision();
+  if (decision.guard().empty() || decision.action().empty()) {
+    return absl::InvalidArgumentError("decision: guard or action is empty");
+  }
+  NIBBLE_RETURN_IF_ERROR(CheckRange("decision.step", decision.step(), 0, kMaxSteps));
+  job->set_guarded_attempt(fact.attempt());
+  job->set_guarded_steps(decision.step() + 1);
+  AddEvent({.kind = IsSpike(decision) ? v1::JOB_EVENT_KIND_SPIKE : v1::JOB_EVENT_KIND_GUARD,
+            .text = absl::StrCat("guard ", decision.guard(), " at step ", decision.step(), ": ",
+                                 decision.action(), decision.detail().empty() ? "" : ": ",
+                                 Clip(decision.detail(), kMaxClause)),
+            .attempt = fact.attempt(),
+            .step = decision.step()},
+           stamp, *job, draft);
+  return absl::OkStatus();
+}
+
 absl::Status Apply(const v1::WorkerBlamed& fact, const Stamp& stamp, Draft& draft) {
   NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.job()));
   if (draft.workers.Find(fact.worker()) == nullptr) {

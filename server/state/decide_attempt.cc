@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "job/job_spec.h"
 #include "server/state/decide.h"
 #include "server/state/decide_tools.h"
 #include "server/state/entities.h"
@@ -225,7 +226,7 @@ bool CountsAgainstTheJob(const State& state, const v1::JobRecord& job, v1::Failu
   switch (cause) {
     case v1::FAILURE_CAUSE_DISK:
     case v1::FAILURE_CAUSE_GUARD_PAUSE:
-    case v1::FAILURE_CAUSE_GUARD_ROLLBACK:  // kMaxRollbacks bounds these
+    case v1::FAILURE_CAUSE_GUARD_ROLLBACK:  // guards.max_rollbacks bounds these
       return false;
     case v1::FAILURE_CAUSE_CHECKPOINT: {
       if (!job.attempt().has_resume()) return true;
@@ -243,6 +244,27 @@ int32_t InARow(const v1::JobRecord& job, v1::FailureCause cause) {
   const auto& recent = job.recent_attempts();
   for (auto at = recent.rbegin(); at != recent.rend() && at->cause() == cause; ++at) ++count;
   return count;
+}
+
+// The recipe after a rollback by a guard. The job is paused instead if it was rolled back as often
+// in a row as its spec allows, or if it cannot have that recipe.
+v1::RecipeRevised PrepareRollback(const State& state, const v1::JobRecord& job,
+                                  const v1::Update& update, Failure& failure) {
+  const absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(job.id())->spec_yaml());
+  const int64_t most = spec.ok() ? spec->guards.max_rollbacks : GuardSpec().max_rollbacks;
+  if (InARow(job, failure.cause) > most) {
+    failure.cause = v1::FAILURE_CAUSE_GUARD_PAUSE;
+    failure.reason = absl::StrCat("rolled back ", most, " times in a row: ", failure.reason);
+    return {};
+  }
+  const absl::StatusOr<v1::RecipeRevised> safer =
+      decide::SaferRecipe(state, job, update.author(), update.time_unix_ms(),
+                          OneLine(absl::StrCat("rolled back: ", failure.reason)));
+  if (safer.ok()) return *safer;
+  failure.cause = v1::FAILURE_CAUSE_GUARD_PAUSE;
+  failure.reason = absl::StrCat("rolled back, but the recipe cannot be made safer: ",
+                                std::string(safer.status().message()), "; ", failure.reason);
+  return {};
 }
 
 // Moves a job whose attempt has just failed. `failures` in a row, including this one.
@@ -316,12 +338,9 @@ namespace decide {
 void AddFailure(const State& state, const v1::JobRecord& job, const Failure& reported,
                 v1::Update& update) {
   Failure failure = reported;
-  if (failure.cause == v1::FAILURE_CAUSE_GUARD_ROLLBACK &&
-      InARow(job, failure.cause) > kMaxRollbacks) {
-    // Training is deterministic: another rollback would not help either.
-    failure.cause = v1::FAILURE_CAUSE_GUARD_PAUSE;
-    failure.reason =
-        absl::StrCat("rolled back ", kMaxRollbacks, " times in a row: ", failure.reason);
+  v1::RecipeRevised safer;
+  if (failure.cause == v1::FAILURE_CAUSE_GUARD_ROLLBACK) {
+    safer = PrepareRollback(state, job, update, failure);
   }
   const bool counts = CountsAgainstTheJob(state, job, failure.cause);
   const int32_t failures = job.restarts_without_progress() + (counts ? 1 : 0);
@@ -338,6 +357,7 @@ void AddFailure(const State& state, const v1::JobRecord& job, const Failure& rep
   if (ended.backoff_ms() > 0) {
     ended.set_not_before_unix_ms(update.time_unix_ms() + ended.backoff_ms());
   }
+  if (safer.revisions_size() > 0) *update.add_facts()->mutable_recipe_revised() = safer;
   if (IsMachines(failure.cause) && !failure.worker.empty() &&
       state.FindWorker(failure.worker) != nullptr) {
     Blame(state, job, failure.worker, failure.reason, update);

@@ -155,6 +155,42 @@ absl::Status CheckExpected(int64_t expected) {
 
 }  // namespace
 
+namespace decide {
+
+absl::StatusOr<v1::RecipeRevised> SaferRecipe(const State& state, const v1::JobRecord& job,
+                                              const std::string& author, int64_t time_unix_ms,
+                                              const std::string& reason) {
+  v1::RecipeRevised revised;
+  revised.set_job(job.id());
+  const v1::TimelineRecord& record = *state.FindTimeline(job.id());
+  NIBBLE_ASSIGN_OR_RETURN(const JobSpec spec, ParseJobSpec(state.FindSpec(job.id())->spec_yaml()));
+  NIBBLE_ASSIGN_OR_RETURN(Timeline timeline, ToTimeline(record));
+  const int64_t step = state.NeededStep(job);
+  const int64_t latest = timeline.latest();
+  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(spec.model));
+  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe before,
+                          Resolve(timeline.At(step).recipe, outline, 0));
+  const Recipe change = {.layers = {{spec.guards.promote_layers, {{"all", "bf16"}}}}};
+  NIBBLE_RETURN_IF_ERROR(
+      timeline.Append(-1, change, step, step, author, time_unix_ms, reason).status());
+  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe after,
+                          Resolve(timeline.At(step).recipe, outline, 0));
+  NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, Diff(before, after, outline));
+  if (diff.groups.empty()) return revised;
+  NIBBLE_RETURN_IF_ERROR(CheckTimeline(timeline, latest, spec, job.scheduling().allowed_ranks()));
+  if (static_cast<int64_t>(timeline.revisions().size()) + record.retired_size() > kMaxRevisions) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("revisions: ", timeline.revisions().size(), "; at most ", kMaxRevisions));
+  }
+  revised.set_kept(CommonRevisions(record.revisions(), timeline));
+  for (const Revision& revision : timeline.revisions()) {
+    if (revision.number > latest) *revised.add_revisions() = ToMessage(revision);
+  }
+  return revised;
+}
+
+}  // namespace decide
+
 absl::StatusOr<Decision<v1::SetRecipeResponse>> Decide(const State& state,
                                                        const v1::SetRecipeRequest& request,
                                                        const Caller& caller,

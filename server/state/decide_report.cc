@@ -137,6 +137,20 @@ void AddRefusals(const State& state, const v1::GangReport& report, v1::Update& u
   }
 }
 
+// Adds the decisions of guards that the state does not know of yet. An attempt that runs steps
+// again makes their decisions again, which are then recorded again.
+void AddDecisions(const v1::JobRecord& job, const v1::GangReport& report, v1::Update& update) {
+  const int64_t known = job.guarded_attempt() == report.attempt() ? job.guarded_steps() : 0;
+  for (const v1::GuardDecision& decision : report.decided()) {
+    if (decision.step() < known) continue;
+    v1::GuardDecided& fact = *update.add_facts()->mutable_guard_decided();
+    fact.set_job(report.job());
+    fact.set_attempt(report.attempt());
+    *fact.mutable_decision() = decision;
+    fact.mutable_decision()->set_detail(OneLine(decision.detail()));
+  }
+}
+
 // Why the ranks succeeded before `step`.
 std::string SuccessReason(const State& state, const v1::JobRecord& job, int64_t step) {
   constexpr char kDone[] = "every step is done";
@@ -246,6 +260,7 @@ MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int6
   // Before the confirmations: refusals decide which revisions ranks have passed over.
   AddRefusals(state, report, update);
   AddConfirmations(state, report, update);
+  AddDecisions(*job, report, update);
   // A report without changes makes no update: reports come every second.
   const bool lives = Lives(report.phase());
   const std::string trouble = lives ? OneLine(report.trouble()) : "";

@@ -42,6 +42,13 @@ struct Failure {
 void AddFailure(const State& state, const v1::JobRecord& job, const Failure& failure,
                 v1::Update& update);
 
+// The change after which a job that a guard has rolled back runs again: the layers that its spec
+// names in BF16, from the step where its next attempt begins. Without revisions if they are BF16
+// already. Errors as CheckTimeline; ResourceExhausted if the timeline has no room.
+absl::StatusOr<v1::RecipeRevised> SaferRecipe(const State& state, const v1::JobRecord& job,
+                                              const std::string& author, int64_t time_unix_ms,
+                                              const std::string& reason);
+
 // Adds the consequences of an attempt that stopped as requested.
 void AddStop(const v1::JobRecord& job, const std::string& reason, v1::Update& update);
 

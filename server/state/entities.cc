@@ -173,9 +173,17 @@ std::optional<NotifyEvent> PostedAs(const v1::JobEvent& event) {
       return NotifyEvent::kWorkerExcluded;
     case v1::JOB_EVENT_KIND_TROUBLE:
       return NotifyEvent::kTrouble;
+    case v1::JOB_EVENT_KIND_SPIKE:
+      return NotifyEvent::kSpike;
+    case v1::JOB_EVENT_KIND_GUARD:
+      return NotifyEvent::kGuard;
     default:
       return std::nullopt;
   }
+}
+
+bool IsSpike(const v1::GuardDecision& decision) {
+  return decision.guard() == "spike" || decision.guard() == "gradient-norm";
 }
 
 bool Wants(const v1::NotifyTarget& target, const v1::JobEvent& event) {

@@ -85,6 +85,8 @@ absl::string_view OutcomeName(v1::AttemptOutcome outcome);
 
 // The event's name in a spec; unset if it is never posted.
 std::optional<NotifyEvent> PostedAs(const v1::JobEvent& event);
+// Whether the guard watches the loss or the gradient norm for spikes.
+bool IsSpike(const v1::GuardDecision& decision);
 bool Wants(const v1::NotifyTarget& target, const v1::JobEvent& event);
 // Whether some target has events that are neither delivered nor given up.
 bool HasUnsettled(const v1::JobRecord& job);

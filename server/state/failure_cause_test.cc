@@ -1,10 +1,13 @@
 // The cause of a failure, and its consequences for the job and the worker.
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
+#include "job/job_spec.h"
 #include "server/state/entities.h"
 #include "server/state/limits.h"
 #include "server/state/testing.h"
@@ -170,7 +173,7 @@ TEST_F(FailureCauseTest, AGuardThatPausesTheJobIsTheAuthorOfThePause) {
 TEST_F(FailureCauseTest, AGuardRollsBackToTheNewestCheckpointAndPausesIfThatDoesNotHelp) {
   Start();
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
-  for (int i = 0; i < kMaxRollbacks; ++i) {
+  for (int i = 0; i < GuardSpec().max_rollbacks; ++i) {
     Fail("w1", v1::FAILURE_CAUSE_GUARD_ROLLBACK, "guards.max_skips: 10 steps were skipped");
     ASSERT_EQ(Job().state(), v1::JOB_STATE_RECOVERING) << i;
     Start();
@@ -183,6 +186,69 @@ TEST_F(FailureCauseTest, AGuardRollsBackToTheNewestCheckpointAndPausesIfThatDoes
       << Job().state_reason();
   EXPECT_EQ(Job().restarts_without_progress(), 0);
   ExpectNoBlame();
+}
+
+TEST_F(FailureCauseTest, ARollbackMakesTheRecipeSaferFromTheStepWhereTheNextAttemptBegins) {
+  Start();
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  Fail("w1", v1::FAILURE_CAUSE_GUARD_ROLLBACK, "guards.spike: roll_back; step 14: a spike");
+  const v1::TimelineRecord& timeline = *cluster_.state().FindTimeline(job_);
+  ASSERT_EQ(timeline.revisions_size(), 2);
+  const v1::RecipeRevision& safer = timeline.revisions(1);
+  EXPECT_EQ(safer.first_step(), 10);
+  EXPECT_EQ(safer.author(), "guard");
+  EXPECT_TRUE(absl::StartsWith(safer.reason(), "rolled back: guards.spike: roll_back; step 14"))
+      << safer.reason();
+  ASSERT_EQ(safer.recipe().layers_size(), 1);
+  EXPECT_EQ(safer.recipe().layers(0).match(), "*");
+  EXPECT_EQ(safer.recipe().layers(0).set(0).value(), "bf16");
+  // Everything is BF16 already: the next rollback changes nothing.
+  Start();
+  EXPECT_EQ(Job().attempt().resume().step(), 10);
+  Fail("w1", v1::FAILURE_CAUSE_GUARD_ROLLBACK, "guards.spike: roll_back; step 14: a spike");
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(cluster_.state().FindTimeline(job_)->revisions_size(), 2);
+}
+
+TEST_F(FailureCauseTest, DecisionsOfGuardsAreEventsOnceInEachAttempt) {
+  Start();
+  const auto report = [this](std::vector<std::pair<int64_t, std::string>> decided) {
+    v1::GangReport gang;
+    gang.set_job(job_);
+    gang.set_attempt(Job().last_attempt());
+    gang.set_phase(v1::RANK_PHASE_RUNNING);
+    gang.set_next_step(1000);
+    for (const auto& [step, guard] : decided) {
+      v1::GuardDecision& decision = *gang.add_decided();
+      decision.set_step(step);
+      decision.set_guard(guard);
+      decision.set_action("promoted");
+      decision.set_detail("too much");
+    }
+    ASSERT_EQ(cluster_.Run(DecideGangReport(cluster_.state(), "w1", 1, gang, cluster_.caller())),
+              absl::OkStatus());
+  };
+  const auto events = [this] {
+    std::vector<std::string> texts;
+    for (int64_t number = Job().first_event(); number < Job().next_event(); ++number) {
+      const v1::JobEvent& event = *FindIn(cluster_.state().tables().events, EventKey(job_, number));
+      const bool spike = event.kind() == v1::JOB_EVENT_KIND_SPIKE;
+      if (!spike && event.kind() != v1::JOB_EVENT_KIND_GUARD) continue;
+      EXPECT_EQ(PostedAs(event), spike ? NotifyEvent::kSpike : NotifyEvent::kGuard);
+      texts.push_back(event.text());
+    }
+    return texts;
+  };
+  report({{7, "spike"}, {7, "clipped"}});
+  report({{7, "spike"}, {7, "clipped"}});
+  EXPECT_EQ(events(), (std::vector<std::string>{"guard spike at step 7: promoted: too much",
+                                                "guard clipped at step 7: promoted: too much"}));
+  report({{7, "spike"}, {7, "clipped"}, {9, "spike"}});
+  EXPECT_EQ(events().size(), 3u);
+  Fail("w1", v1::FAILURE_CAUSE_MACHINE, "killed");
+  Start();
+  report({{7, "spike"}});
+  EXPECT_EQ(events().size(), 4u);
 }
 
 TEST_F(FailureCauseTest, AGuardThatFailsTheRunFailsTheJob) {

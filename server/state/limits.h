@@ -50,6 +50,7 @@ inline constexpr int64_t kMaxHolders = 16;  // of one shard
 inline constexpr int64_t kMaxBlames = 256;
 inline constexpr int64_t kMaxTargets = 8;  // URLs to which events of one job are posted
 inline constexpr int64_t kMaxRecentAttempts = 8;
+inline constexpr int64_t kMaxDecided = 64;  // decisions of guards in one report
 inline constexpr int64_t kMaxEventsPerJob = 200;
 inline constexpr int64_t kMaxCheckpointsPerJob = 4096;
 inline constexpr int64_t kMaxOrphans = 10'000;  // jobs of one worker that the store does not know
@@ -70,7 +71,6 @@ inline constexpr int64_t kDefaultGraceMs = int64_t{5} * 60 * 1000;
 inline constexpr int64_t kMaxSteps = int64_t{1} << 48;
 inline constexpr int64_t kMaxCount = int64_t{1} << 60;  // bytes, tokens, counters
 inline constexpr int32_t kFailuresUntilExcluded = 2;    // attempts that one worker ended
-inline constexpr int32_t kMaxRollbacks = 2;  // by a guard, in a row, before the job is paused
 
 // The bound of a text or a list, by the name of its field: "reason", or "Message.field" for a
 // message whose field has a bound of its own.

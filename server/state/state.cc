@@ -64,6 +64,8 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
       return apply::Apply(fact.posts_settled(), stamp, draft);
     case F::kRevisionConfirmed:
       return apply::Apply(fact.revision_confirmed(), stamp, draft);
+    case F::kGuardDecided:
+      return apply::Apply(fact.guard_decided(), stamp, draft);
     case F::kRevisionRefused:
       return apply::Apply(fact.revision_refused(), stamp, draft);
     case F::kShardStored:

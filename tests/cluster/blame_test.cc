@@ -112,5 +112,24 @@ TEST(Guard, RollsBackThenPausesIfThatDoesNotHelpOrFailsTheJob) {
   EXPECT_EQ(DescribeWorker(bed, "worker-1").flags_size(), 0);
 }
 
+TEST(Guard, RollsBackAJobWhichThenRunsWithItsLayersInBf16) {
+  ClusterBed bed({.workers = 1, .slots = 1});
+  // Every operand in 4 bits has a larger error, in the first step already.
+  const std::string job = bed.SubmitSpec(
+      TinyJob{.steps = 40,
+              .precision_every = 10,
+              .more = "guards: {relative_error: roll_back, relative_error_above: 0.01}\n"}
+          .Yaml(bed.corpus()));
+  bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+  const v1::Job done = bed.Describe(job);
+  EXPECT_EQ(done.attempts(), 2) << bed.Story(job);
+  EXPECT_EQ(done.recent_attempts(0).cause(), v1::FAILURE_CAUSE_GUARD_ROLLBACK) << bed.Story(job);
+  EXPECT_EQ(done.latest_revision(), 2) << bed.Story(job);
+  EXPECT_EQ(done.revision_in_force(), 2) << bed.Story(job);
+  EXPECT_EQ(done.blames_size(), 0) << bed.Story(job);
+  EXPECT_TRUE(absl::StrContains(bed.Story(job), "guard relative-error at step 0: roll_back"))
+      << bed.Story(job);
+}
+
 }  // namespace
 }  // namespace nibble

@@ -179,6 +179,46 @@ TEST_F(Resume, ARunKilledTwentyTimesEndsAsTheUndisturbedRun) {
   EXPECT_EQ(revisions.back().at("step"), last_change);
 }
 
+// The decision is made again from the data, by both ranks, and the promotion ends at its step.
+TEST_F(Resume, ARunKilledAfterAGuardPromotedLayersEndsAsTheUndisturbedRun) {
+  constexpr int kRunSteps = 60;
+  const std::string guards =
+      "guards: {relative_error: promote, relative_error_above: 0.01, promote_steps: 4}\n";
+  const Settings settings = {
+      .ranks = 2, .steps = kRunSteps, .more = std::string(kCheckpoints) + guards};
+  const std::vector<json> whole = Run("whole", settings);
+  // Samples every fourth step: a promotion in steps 1 to 4 leaves nothing to sample in step 4.
+  const auto promotions = [](const std::vector<json>& events) {
+    std::map<int64_t, size_t> layers;
+    for (const json& event : EventsOf(events, "promotion")) {
+      layers[event.at("step")] = event.at("layers").size();
+    }
+    return layers;
+  };
+  const std::map<int64_t, size_t> expected = promotions(whole);
+  ASSERT_EQ(expected.size(), 15u) << Chatter("whole");
+  EXPECT_GT(expected.at(1), 0u);
+  EXPECT_EQ(expected.at(5), 0u);
+  EXPECT_NE(Losses(whole), Losses(Run("plain", {.ranks = 2, .steps = kRunSteps})));
+
+  const fs::path spec = WriteSpec("killed", settings);
+  // Within a promotion, shortly before one, and after one.
+  for (const size_t steps : {3u, 21u, 36u}) {
+    const pid_t child = Start("killed", spec);
+    while (LossByStep(Events("killed")).size() < steps) PauseOfPoll();
+    ASSERT_EQ(kill(child, SIGKILL), 0);
+    EXPECT_EQ(Wait(child), 128 + SIGKILL);
+  }
+  ASSERT_EQ(Wait(Start("killed", spec)), 0) << Chatter("killed");
+  const std::vector<json> events = Events("killed");
+  EXPECT_EQ(LossByStep(events), LossByStep(whole));
+  for (const auto& [step, layers] : promotions(events)) {
+    // A run that resumes within a promotion reports it at its first step.
+    if (expected.contains(step)) EXPECT_EQ(layers, expected.at(step)) << step;
+  }
+  EXPECT_TRUE(SameTensors(Tensors("whole", kRunSteps), Tensors("killed", kRunSteps)));
+}
+
 // A signal's frame is written below the stack pointer, which oneDNN's GEMMs keep in a buffer on
 // the heap: so no thread of a rank runs a handler, and none takes the signals that stop a run but
 // the one that waits for them.

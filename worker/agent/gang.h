@@ -155,6 +155,7 @@ class Gang {
   // newest.
   std::map<int64_t, int64_t> revisions_;
   std::map<int64_t, std::string> refused_;  // reasons, by revision
+  std::vector<v1::GuardDecision> decided_;  // newest decisions of guards
 };
 
 }  // namespace nibble

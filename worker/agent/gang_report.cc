@@ -144,6 +144,11 @@ PresentGang Gang::Observe(const std::map<int32_t, LinkHost::Rank>& linked) {
     for (const link::v1::RevisionRefused& refused : zero->second.report.refused()) {
       AddRefusal(refused.revision(), refused.reason());
     }
+    const auto& decided = zero->second.report.decided();
+    decided_.assign(decided.begin(), decided.end());
+    for (v1::GuardDecision& decision : decided_) {
+      decision.set_detail(Printable(decision.detail(), kMaxDetailBytes));
+    }
   }
   const std::vector<HungRank> hung = FindHung(linked, home_.watchdog, home_.clock());
   // The report names the rank that blocks the others, which is first.
@@ -231,6 +236,7 @@ v1::GangReport Gang::Report(const PresentGang& present,
     refused.set_revision(revision);
     refused.set_reason(reason);
   }
+  report.mutable_decided()->Assign(decided_.begin(), decided_.end());
   return report;
 }
 

@@ -52,6 +52,20 @@ absl::Status CheckReport(const link::v1::RankReport& report) {
   if (report.refused_size() > kMaxRevisionsRefused) {
     return TooMany("refused", report.refused_size(), kMaxRevisionsRefused);
   }
+  if (report.guards_size() > kMaxGuardTotals) {
+    return TooMany("guards", report.guards_size(), kMaxGuardTotals);
+  }
+  for (const link::v1::GuardTotal& total : report.guards()) {
+    NIBBLE_RETURN_IF_ERROR(CheckName("guards.guard", total.guard()));
+    NIBBLE_RETURN_IF_ERROR(CheckName("guards.action", total.action()));
+  }
+  if (report.decided_size() > kMaxDecisions) {
+    return TooMany("decided", report.decided_size(), kMaxDecisions);
+  }
+  for (const v1::GuardDecision& decision : report.decided()) {
+    NIBBLE_RETURN_IF_ERROR(CheckName("decided.guard", decision.guard()));
+    NIBBLE_RETURN_IF_ERROR(CheckName("decided.action", decision.action()));
+  }
   if (report.precision_size() > kMaxPrecisionSamples) {
     return TooMany("precision", report.precision_size(), kMaxPrecisionSamples);
   }

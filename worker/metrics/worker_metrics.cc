@@ -74,6 +74,9 @@ void FillTraining(const GangFigures& gang, const link::v1::RankReport& report,
   for (const auto& [labels, sum] : products) {
     FillFigures(Rows().products, sum, {job, labels.first, labels.second}, page);
   }
+  for (const link::v1::GuardTotal& total : report.guards()) {
+    FillFigures(Rows().guards, total, {job, total.guard(), total.action()}, page);
+  }
   if (!report.has_sample()) return;
   FillFigures(Rows().step, report.sample(), {job}, page);
   const double peak = limits.peak_flops * gang.world;

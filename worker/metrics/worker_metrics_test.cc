@@ -56,6 +56,10 @@ GangFigures Gang(const std::string& job, int ranks) {
   sample.set_step_seconds(0.75);
   sample.set_revision(2);
   sample.set_revision_first_step(7);
+  link::v1::GuardTotal& total = *report.add_guards();
+  total.set_guard("spike");
+  total.set_action("observed");
+  total.set_decisions(3);
   for (const char* const reason : {"one", "another"}) {
     link::v1::ProductPath& product = *report.add_products();
     product.set_gemm("fprop");
@@ -102,6 +106,9 @@ TEST(GangFiguresTest, AJobsFiguresAreThoseOfItsRankZero) {
   EXPECT_EQ(exposed.Value("nibble_job_products{gemm=\"fprop\",job=\"a-1\","
                           "path=\"emulated BF16\"}"),
             40);
+  EXPECT_EQ(exposed.Value("nibble_job_guard_decisions_total{action=\"observed\","
+                          "guard=\"spike\",job=\"a-1\"}"),
+            3);
   EXPECT_EQ(exposed.Value("nibble_job_ranks{job=\"a-1\",phase=\"running\"}"), 2);
   EXPECT_EQ(exposed.Value("nibble_worker_slots_used"), 2);
 }

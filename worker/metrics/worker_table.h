@@ -37,6 +37,8 @@ struct WorkerTable : ProgramTable {
             "Model FLOP/s of the latest step over the peak of the slots; only with --peak-flops");
   const FigureRows products =
       NewestOf(*link::v1::ProductPath::descriptor(), {"job", "gemm", "path"});
+  const FigureRows guards =
+      NewestOf(*link::v1::GuardTotal::descriptor(), {"job", "guard", "action"});
   const MetricSpec& attempt = Gauge("nibble_job_attempt", "", {"job"},
                                     "Number of the attempt: one more than the restarts before it");
   const MetricSpec& ranks =

@@ -8,6 +8,10 @@
 //   adam_v/<parameter>       FP32, second moment
 //   trainer/counters         I64 [3]: updates, losses in the spike guard's window, spikes in a row
 //   trainer/spike_losses     F64 [window]: oldest first, zero-padded
+//   trainer/norm_guard       I64 [2]: gradient norms in their guard's window, spikes in a row;
+//   older
+//                            checkpoints have neither this tensor nor the next
+//   trainer/gradient_norms   F64 [window]: oldest first, zero-padded
 //   trainer/early_stop       F64 [2], if the spec may stop early: the best validation loss, and the
 //                            validations since
 //
@@ -88,6 +92,9 @@ inline constexpr char kSecondMomentPrefix[] = "adam_v/";
 inline constexpr char kCounters[] = "trainer/counters";
 inline constexpr int64_t kCounterCount = 3;
 inline constexpr char kSpikeLosses[] = "trainer/spike_losses";
+inline constexpr char kNormGuard[] = "trainer/norm_guard";
+inline constexpr int64_t kNormGuardCount = 2;
+inline constexpr char kGradientNorms[] = "trainer/gradient_norms";
 inline constexpr char kEarlyStop[] = "trainer/early_stop";
 inline constexpr int64_t kEarlyStopCount = 2;
 

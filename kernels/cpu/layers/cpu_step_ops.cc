@@ -38,8 +38,8 @@ absl::Status CpuStepOps::Run(const CountNonFinite& request) {
 
 absl::Status CpuStepOps::Run(const Judge& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
-  *request.outcome =
-      JudgeStep(request.numbers, request.world, request.max_norm, request.loss_bound);
+  *request.outcome = JudgeStep(request.numbers, request.world, request.max_norm, request.loss_bound,
+                               request.norm_bound);
   return absl::OkStatus();
 }
 

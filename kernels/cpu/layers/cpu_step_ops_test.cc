@@ -68,13 +68,15 @@ TEST(StepOpsTest, NonFiniteElementsAreCountedByHeadAndTogether) {
   EXPECT_EQ(by_head, (std::vector<uint64_t>{3, 0, 5}));
 }
 
-StepOutcome Judged(const std::vector<StepNumbers>& ranks, float max_norm, double bound = kInf) {
+StepOutcome Judged(const std::vector<StepNumbers>& ranks, float max_norm, double bound = kInf,
+                   double norm_bound = kInf) {
   StepOutcome outcome;
   CpuStepOps ops;
   EXPECT_TRUE(ops.Run(Judge{.numbers = ranks.data(),
                             .world = static_cast<int>(ranks.size()),
                             .max_norm = max_norm,
                             .loss_bound = bound,
+                            .norm_bound = norm_bound,
                             .outcome = &outcome})
                   .ok());
   return outcome;
@@ -117,6 +119,13 @@ TEST(StepOpsTest, NoUpdateIsMadeFromNumbersThatAreNotFiniteOrFromALossAboveTheBo
   EXPECT_EQ(Judged({{.squares = 1}}, 1).update, 1u);
 }
 
+TEST(StepOpsTest, NoUpdateIsMadeFromAGradientNormAboveItsBound) {
+  const std::vector<StepNumbers> four = {{.loss = 1, .targets = 1, .squares = 16}};
+  EXPECT_EQ(Judged(four, 1, kInf, 4).update, 1u);
+  EXPECT_EQ(Judged(four, 1, kInf, 3.9).update, 0u);
+  EXPECT_EQ(Judged(four, 0, kInf, 3.9).norm, 4);
+}
+
 TEST(StepOpsTest, ErrorsNameOperationFieldAndBound) {
   CpuStepOps ops;
   StepNumbers numbers;
@@ -129,6 +138,8 @@ TEST(StepOpsTest, ErrorsNameOperationFieldAndBound) {
             "judge: max_norm is -1, below 0");
   EXPECT_EQ(Refusal(ops.Run(Judge{.numbers = &numbers, .loss_bound = kNan, .outcome = &outcome})),
             "judge: loss_bound is NaN");
+  EXPECT_EQ(Refusal(ops.Run(Judge{.numbers = &numbers, .norm_bound = kNan, .outcome = &outcome})),
+            "judge: norm_bound is NaN");
 }
 
 }  // namespace

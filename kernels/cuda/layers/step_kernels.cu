@@ -55,7 +55,8 @@ __global__ __launch_bounds__(kCountThreads) void CountNonFiniteKernel(
 
 __global__ void JudgeKernel(const __grid_constant__ Judge request) {
   *request.outcome =
-      JudgeStep(request.numbers, request.world, request.max_norm, request.loss_bound);
+      JudgeStep(request.numbers, request.world, request.max_norm, request.loss_bound,
+                request.norm_bound);
 }
 
 // A thread makes the four values of one draw.

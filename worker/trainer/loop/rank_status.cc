@@ -11,6 +11,10 @@ namespace {
 // Reading the memory figures takes as long as a small layer, so it is done at this interval.
 constexpr double kMemorySeconds = 1;
 
+// A decision this soon after the same one of its guard belongs to the same incident, of which the
+// coordinator receives only the first.
+constexpr int64_t kIncidentSteps = 16;
+
 void Cut(std::string& name) {
   if (name.size() > kMaxLayerNameBytes) name.resize(kMaxLayerNameBytes);
 }
@@ -24,6 +28,7 @@ void RankStatus::AddStep(const StepReport& step,
   totals.set_skipped(totals.skipped() + (step.sample.updated() ? 0 : 1));
   totals.set_tokens(totals.tokens() + step.tokens);
   AddFigures(step.sample, *totals.mutable_sums());
+  AddDecisions(step);
   *report_.mutable_sample() = step.sample;
   report_.clear_precision();
   for (const link::v1::PrecisionSample& sample : precision) {
@@ -33,6 +38,51 @@ void RankStatus::AddStep(const StepReport& step,
     Cut(*added.mutable_layer());
     Cut(*added.mutable_operand());
     Cut(*added.mutable_format());
+  }
+}
+
+void RankStatus::AddGuards(const GuardSpec& guards) {
+  const auto add = [this](const char* guard, auto policy) {
+    if (const std::string_view name = ChoiceName(policy); name != "off") {
+      TotalOf(guard, GuardActionOf(name));
+    }
+  };
+  add("non-finite", guards.non_finite);
+  add("spike", guards.spike);
+  add("gradient-norm", guards.gradient_norm);
+  add("relative-error", guards.relative_error);
+  add("underflow", guards.underflow);
+  add("clipped", guards.clipped);
+}
+
+link::v1::GuardTotal& RankStatus::TotalOf(std::string_view guard, std::string_view action) {
+  for (link::v1::GuardTotal& total : *report_.mutable_guards()) {
+    if (total.guard() == guard && total.action() == action) return total;
+  }
+  link::v1::GuardTotal& added = *report_.add_guards();
+  added.set_guard(std::string(guard));
+  added.set_action(std::string(action));
+  return added;
+}
+
+void RankStatus::AddDecisions(const StepReport& step) {
+  for (const GuardDecision& decision : step.decisions) {
+    link::v1::GuardTotal& total = TotalOf(decision.guard, decision.action);
+    total.set_decisions(total.decisions() + 1);
+    // Operands that a guard only observes are many, and in the event log.
+    if (!decision.acts() && !decision.operands.empty()) continue;
+    const int64_t at = step.sample.step();
+    const auto [last, is_new] = decided_at_.try_emplace({decision.guard, decision.action}, at);
+    const bool again = !is_new && at > last->second && at - last->second < kIncidentSteps;
+    last->second = at;
+    if (again) continue;
+    auto& decided = *report_.mutable_decided();
+    if (decided.size() == kMaxDecisions) decided.erase(decided.begin());
+    v1::GuardDecision& added = *decided.Add();
+    added.set_step(at);
+    added.set_guard(decision.guard);
+    added.set_action(decision.action);
+    added.set_detail(decision.detail);
   }
 }
 

@@ -7,10 +7,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "job/job_spec.h"
 #include "kernels/tensor/memory.h"
 #include "proto/nibble/link/v1/link.pb.h"
 #include "recipe/timeline.h"
@@ -28,6 +31,9 @@ class RankStatus {
   RankStatus(RankLink* link, Clock clock, const Memory* memory = nullptr)
       : link_(link), clock_(std::move(clock)), memory_(memory) {}
 
+  // Before the first step: the guards' decisions are counted from 0, for rates. Others appear with
+  // the first of them.
+  void AddGuards(const GuardSpec& guards);
   // After a step. `precision`: its samples, which rank 0 reports for all; their number and the
   // length of their names are bounded.
   void AddStep(const StepReport& step, const std::vector<link::v1::PrecisionSample>& precision);
@@ -54,11 +60,16 @@ class RankStatus {
   const link::v1::RankReport& report() const { return report_; }
 
  private:
+  link::v1::GuardTotal& TotalOf(std::string_view guard, std::string_view action);
+  void AddDecisions(const StepReport& step);
+
   RankLink* const link_;  // may be null
   const Clock clock_;
   const Memory* const memory_;
   link::v1::RankReport report_;
   double memory_read_at_ = 0;
+  // The step of the last decision, by guard and action.
+  std::map<std::pair<std::string, std::string>, int64_t> decided_at_;
 };
 
 }  // namespace nibble

@@ -1,9 +1,11 @@
 #include "worker/trainer/loop/rank_status.h"
 
 #include <cmath>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -105,6 +107,50 @@ TEST_F(RankStatusTest, PrecisionIsOfTheSampledStepAndOfEveryOperand) {
   const StepReport next = Step();
   status_.AddStep(next, Precision(next));
   EXPECT_TRUE(status_.report().precision().empty());
+}
+
+StepReport Decided(int64_t step, const std::string& guard, const std::string& action,
+                   std::vector<std::string> operands = {}) {
+  StepReport report;
+  report.sample.set_step(step);
+  report.decisions = {
+      {.guard = guard, .action = action, .detail = "too much", .operands = std::move(operands)}};
+  return report;
+}
+
+TEST_F(RankStatusTest, DecisionsOfGuardsAreCountedAndTheFirstOfEachIncidentIsSent) {
+  for (const int64_t step : {10, 11, 12, 40})
+    status_.AddStep(Decided(step, "spike", "observed"), {});
+  status_.AddStep(Decided(41, "spike", "promoted"), {});
+  status_.AddStep(Decided(42, "underflow", "observed", {"mlp.up fprop.weight: 0.9"}), {});
+  status_.AddStep(Decided(43, "underflow", "promoted", {"mlp.up fprop.weight: 0.9"}), {});
+  GuardSpec guards;
+  guards.spike = SpikePolicy::kPromote;
+  guards.underflow = guards.clipped = OperandPolicy::kOff;
+  status_.AddGuards(guards);
+  std::map<std::string, int64_t> totals;
+  for (const link::v1::GuardTotal& total : status_.report().guards()) {
+    totals[total.guard() + " " + total.action()] = total.decisions();
+  }
+  EXPECT_EQ(totals, (std::map<std::string, int64_t>{{"non-finite skipped", 0},
+                                                    {"gradient-norm observed", 0},
+                                                    {"relative-error observed", 0},
+                                                    {"spike observed", 4},
+                                                    {"spike promoted", 1},
+                                                    {"underflow observed", 1},
+                                                    {"underflow promoted", 1}}));
+  std::vector<int64_t> steps;
+  for (const v1::GuardDecision& decision : status_.report().decided()) {
+    steps.push_back(decision.step());
+    EXPECT_EQ(decision.detail(), "too much");
+  }
+  EXPECT_EQ(steps, (std::vector<int64_t>{10, 40, 41, 43}));
+  EXPECT_EQ(CheckReport(status_.report()), absl::OkStatus());
+  for (int64_t step = 100; step < 10'000; step += 100) {
+    status_.AddStep(Decided(step, "spike", "observed"), {});
+  }
+  EXPECT_EQ(status_.report().decided_size(), kMaxDecisions);
+  EXPECT_EQ(status_.report().decided().rbegin()->step(), 9900);
 }
 
 TEST_F(RankStatusTest, LongNamesAndTooManySamplesAreCut) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "worker/trainer/loop/run_errors.h"
 
@@ -41,11 +42,11 @@ absl::StatusOr<Timeline> AdoptTimeline(const Timeline& run, const Timeline& offe
   }
   std::vector<Revision> revisions;
   for (auto& [number, revision] : adopted) revisions.push_back(std::move(revision));
-  return Timeline::FromRevisions(std::move(revisions));
+  return Timeline::FromRevisions(std::move(revisions), run.promotions());
 }
 
-const Revision& RecipeSwitch::Next() const {
-  return trainer_.timeline().At(std::min(trainer_.next_step(), spec_.training.steps - 1));
+int64_t RecipeSwitch::NextStep() const {
+  return std::min(trainer_.next_step(), spec_.training.steps - 1);
 }
 
 void RecipeSwitch::Adopt(const JobControl::Boundary& boundary) {
@@ -68,15 +69,25 @@ void RecipeSwitch::Adopt(const JobControl::Boundary& boundary) {
 }
 
 absl::Status RecipeSwitch::Prepare() {
-  while (Next().number != prepared_) {
+  while (Next().number != prepared_ || trainer_.timeline().PromotedAt(NextStep()) != promoted_) {
     const int64_t number = Next().number;
     const int64_t first_step = Next().first_step;
     const absl::Status mine = NameBound(spec_, trainer_.PrepareRecipe());
     NIBBLE_ASSIGN_OR_RETURN(const std::string refusal, control_.AgreeOn(mine));
     prepared_ = number;
+    promoted_ = trainer_.timeline().PromotedAt(NextStep());
     if (refusal.empty()) {
       status_.SetProducts(ProductsOf(trainer_, trainer_.next_step()));
       return absl::OkStatus();
+    }
+    const std::vector<std::string> withdrawn =
+        trainer_.timeline().WithdrawPromotions(trainer_.next_step());
+    if (!withdrawn.empty()) {
+      prepared_ = 0;  // the recipe without them must be prepared again
+      reporter_.Notice(trainer_.next_step(),
+                       absl::StrCat("promotion to BF16 withdrawn, ", absl::StrJoin(withdrawn, ", "),
+                                    " under revision ", number, ": ", refusal));
+      continue;
     }
     const int64_t first = trainer_.timeline().revisions().front().number;
     if (first_step < trainer_.next_step() || number == first) {

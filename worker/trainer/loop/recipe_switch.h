@@ -39,8 +39,9 @@ class RecipeSwitch {
   // Adopts the timeline offered at a boundary, if there is one; refuses revisions that the trainer
   // cannot run.
   void Adopt(const JobControl::Boundary& boundary);
-  // Puts the recipe of the next step in effect; all ranks call it together. An error if a rank
-  // cannot prepare a revision that has begun, or the first one.
+  // Puts the recipe of the next step in effect; all ranks call it together. If a rank cannot
+  // prepare it, promotions that begin with it are withdrawn first, then its revision is refused. An
+  // error if that has begun, or is the first one.
   absl::Status Prepare();
   // Before a step: reports its revision to the daemon if it is a new one.
   void Begin();
@@ -49,14 +50,16 @@ class RecipeSwitch {
   void Refuse(int64_t revision, const std::string& reason);
   // Reports the refusal to the event log, the progress output and the daemon.
   void ReportRefusal(int64_t revision, const std::string& reason);
-  const Revision& Next() const;  // of the next step, or of the last one after it
+  int64_t NextStep() const;  // or the last one after it
+  const Revision& Next() const { return trainer_.timeline().At(NextStep()); }
 
   const JobSpec& spec_;
   Trainer& trainer_;
   JobControl& control_;
   RunReporter& reporter_;
   RankStatus& status_;
-  int64_t prepared_ = 0;  // revision that all ranks have in effect; 0: not agreed yet
+  int64_t prepared_ = 0;               // revision that all ranks have in effect; 0: not agreed yet
+  std::vector<std::string> promoted_;  // layers, with it
 };
 
 }  // namespace nibble

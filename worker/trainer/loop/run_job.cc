@@ -151,6 +151,7 @@ absl::Status JobRun::Prepare() {
   NIBBLE_ASSIGN_OR_RETURN(
       model_, RunModel::Create(spec_, data_->tokenizer(), trace_.device(), collective_));
   status_.emplace(link_.get(), SteadySeconds, &device_->device().memory());
+  status_->AddGuards(spec_.guards);
   recipes_.emplace(spec_, trainer(), *control_, *reporter_, *status_);
   NIBBLE_ASSIGN_OR_RETURN(const int64_t resumed_step, Load());
   std::unique_ptr<CheckpointClient> client;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/status_macros.h"
@@ -72,7 +73,7 @@ std::vector<link::v1::PrecisionSample> PrecisionOf(const StepReport& report, con
   std::vector<link::v1::PrecisionSample> samples;
   if (report.figures.empty()) return samples;
   const int64_t step = report.sample.step();
-  const ResolvedRecipe recipe = ResolveOrEmpty(timeline.At(step).recipe, outline);
+  const ResolvedRecipe recipe = ResolveOrEmpty(timeline.RecipeAt(step), outline);
   for (const OperandFigures& f : report.figures) {
     const QuantStats stats = Finish(f.head, f.elements);
     link::v1::PrecisionSample& sample = samples.emplace_back();
@@ -107,27 +108,19 @@ std::vector<link::v1::ProductPath> ProductsOf(const Trainer& trainer, int64_t st
   return paths;
 }
 
-std::optional<GuardEvent> GuardOf(const StepReport& report, const GuardSpec& guards) {
-  if (report.sample.updated() && !report.spike) return std::nullopt;
-  GuardEvent event = {.step = report.sample.step(),
-                      .guard = report.spike ? "spike" : "non-finite",
+std::vector<GuardEvent> GuardsOf(const StepReport& report) {
+  std::vector<GuardEvent> events;
+  for (const GuardDecision& decision : report.decisions) {
+    events.push_back({.step = report.sample.step(),
+                      .guard = decision.guard,
+                      .action = decision.action,
                       .loss = report.sample.loss(),
                       .gradient_norm = report.sample.gradient_norm(),
-                      .z = report.spike_z,
-                      .detail = report.skip_reason};
-  if (report.sample.updated()) {
-    event.action = "observed";
-  } else {
-    const bool stops = !report.spike && guards.non_finite == NonFinitePolicy::kStop;
-    event.action = stops              ? "stopped"
-                   : report.last_skip ? std::string(ChoiceName(guards.after_skips))
-                                      : "skipped";
+                      .z = decision.z,
+                      .detail = decision.detail,
+                      .operands = decision.operands});
   }
-  for (const BadOperand& bad : report.bad_operands) {
-    event.operands.push_back(absl::StrCat(bad.linear, " ", std::string(OperandRoleName(bad.role)),
-                                          ": ", bad.count, " values"));
-  }
-  return event;
+  return events;
 }
 
 RevisionEvent RevisionOf(const Timeline& timeline, const Revision& revision,
@@ -214,16 +207,38 @@ void RunReporter::RevisionBegins(const Trainer& trainer, const Revision& revisio
   revision_ = revision.number;
 }
 
+void RunReporter::PromotionsChange(const Trainer& trainer, int64_t step) {
+  const Timeline& timeline = trainer.timeline();
+  PromotionEvent event = {.step = step, .revision = timeline.At(step).number};
+  for (const Promotion& promotion : timeline.promotions()) {
+    if (promotion.first_step > step || promotion.end_step <= step) continue;
+    event.layers.push_back(absl::StrCat(promotion.layers, " until step ", promotion.end_step,
+                                        ", by ", promotion.guard));
+  }
+  Write(event);
+  for (const link::v1::ProductPath& path : ProductsOf(trainer, step)) {
+    Write(path);
+  }
+  Note(absl::StrCat("step ", step, ": ",
+                    event.layers.empty()
+                        ? "promotions to BF16 have ended"
+                        : absl::StrCat("in BF16: ", absl::StrJoin(event.layers, "; "))));
+  promoted_ = timeline.PromotedAt(step);
+}
+
 void RunReporter::StepDone(const StepReport& report, const Trainer& trainer,
                            const std::vector<link::v1::PrecisionSample>& precision) {
   if (!writes()) return;
   const int64_t step = report.sample.step();
   const Revision& revision = trainer.timeline().At(step);
   if (revision.number != revision_) RevisionBegins(trainer, revision, step);
-  if (std::optional<GuardEvent> guard = GuardOf(report, spec_.guards); guard.has_value()) {
-    Write(*guard);
-    Note(absl::StrCat("step ", step, ": ", guard->guard, " guard ", guard->action, ": ",
-                      guard->detail));
+  if (trainer.timeline().PromotedAt(step) != promoted_) PromotionsChange(trainer, step);
+  for (const GuardEvent& guard : GuardsOf(report)) {
+    Write(guard);
+    // Operands that a guard only observes are many, and in the event log.
+    if (guard.action == "observed" && !guard.operands.empty()) continue;
+    Note(absl::StrCat("step ", step, ": ", guard.guard, " guard ", guard.action, ": ",
+                      guard.detail));
   }
   tokens_since_ += report.tokens;
   const bool last = step + 1 == spec_.training.steps;

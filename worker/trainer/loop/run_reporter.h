@@ -36,8 +36,8 @@ std::vector<link::v1::PrecisionSample> PrecisionOf(const StepReport& report, con
 // How the GEMMs of the trainer's linear layers are computed under the recipe that it prepared,
 // from `step` on.
 std::vector<link::v1::ProductPath> ProductsOf(const Trainer& trainer, int64_t step);
-// If a guard found something.
-std::optional<GuardEvent> GuardOf(const StepReport& report, const GuardSpec& guards);
+// One for each decision of a guard.
+std::vector<GuardEvent> GuardsOf(const StepReport& report);
 RevisionEvent RevisionOf(const Timeline& timeline, const Revision& revision,
                          const Outline& outline);
 
@@ -96,6 +96,7 @@ class RunReporter {
       : spec_(spec), clock_(std::move(clock)) {}
   void NoteLogState(const absl::Status& status);
   void RevisionBegins(const Trainer& trainer, const Revision& revision, int64_t step);
+  void PromotionsChange(const Trainer& trainer, int64_t step);
 
   const JobSpec& spec_;
   const std::function<double()> clock_;
@@ -103,6 +104,7 @@ class RunReporter {
   std::unique_ptr<Progress> progress_;
   std::string trouble_;
   int64_t revision_ = 0;
+  std::vector<std::string> promoted_;  // layers, in the last step
   // At and since the last step event.
   double logged_at_ = 0;
   int64_t tokens_since_ = 0;

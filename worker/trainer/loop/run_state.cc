@@ -62,6 +62,26 @@ absl::Status CheckTensor(const CheckpointReader& checkpoint, const std::string& 
   return absl::OkStatus();
 }
 
+// The values of a guard's window, then zeros.
+void PutWindow(const std::vector<double>& values, absl::Span<std::byte> out) {
+  std::fill(out.begin(), out.end(), std::byte{0});
+  if (!values.empty()) std::memcpy(out.data(), values.data(), values.size() * sizeof(double));
+}
+
+absl::Status LoadWindow(const CheckpointReader& checkpoint, const char* name, int64_t count,
+                        std::vector<double>& values) {
+  const auto stored = checkpoint.tensors().find(name);
+  if (stored == checkpoint.tensors().end() || stored->second.dtype != FileDType::kF64 ||
+      count < 0 || count > stored->second.elements) {
+    return absl::DataLossError(
+        absl::StrCat("the checkpoint's tensor ", name, " does not hold ", count, " values"));
+  }
+  values.resize(static_cast<size_t>(count));
+  return checkpoint.Load(
+      name, 0, count,
+      {reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(double)});
+}
+
 // The spec of the job that made the checkpoint.
 absl::StatusOr<JobSpec> SpecOf(const CheckpointReader& checkpoint) {
   absl::StatusOr<JobSpec> spec = ParseJobSpec(checkpoint.manifest().header.spec);
@@ -124,6 +144,12 @@ RunState::RunState(const JobSpec& spec, const Device& device, Trainer& trainer)
     const int64_t window = spec.guards.spike_window;
     slices_.push_back(
         {.name = kSpikeLosses, .dtype = FileDType::kF64, .shape = {window}, .count = window});
+    slices_.push_back({.name = kNormGuard,
+                       .dtype = FileDType::kI64,
+                       .shape = {kNormGuardCount},
+                       .count = kNormGuardCount});
+    slices_.push_back(
+        {.name = kGradientNorms, .dtype = FileDType::kF64, .shape = {window}, .count = window});
     if (spec.early_stop.patience > 0) {
       slices_.push_back({.name = kEarlyStop,
                          .dtype = FileDType::kF64,
@@ -149,21 +175,20 @@ absl::Status RunState::Save(absl::Span<const absl::Span<std::byte>> buffers) {
   if (pieces_.size() == slices_.size()) return absl::OkStatus();
   const Trainer::Position position = trainer_.position();
   const std::array<int64_t, kCounterCount> counters = {
-      position.updates, static_cast<int64_t>(position.guard.losses.size()),
+      position.updates, static_cast<int64_t>(position.guard.values.size()),
       position.guard.in_a_row};
-  const absl::Span<std::byte> counter_bytes = buffers[pieces_.size()];
-  const absl::Span<std::byte> loss_bytes = buffers[pieces_.size() + 1];
-  std::memcpy(counter_bytes.data(), counters.data(), counter_bytes.size());
-  std::fill(loss_bytes.begin(), loss_bytes.end(), std::byte{0});
-  if (!position.guard.losses.empty()) {
-    std::memcpy(loss_bytes.data(), position.guard.losses.data(),
-                position.guard.losses.size() * sizeof(double));
-  }
+  const std::array<int64_t, kNormGuardCount> norm_guard = {
+      static_cast<int64_t>(position.norm_guard.values.size()), position.norm_guard.in_a_row};
+  // In the order of the slices.
+  const absl::Span<const absl::Span<std::byte>> own = buffers.subspan(pieces_.size());
+  std::memcpy(own[0].data(), counters.data(), own[0].size());
+  PutWindow(position.guard.values, own[1]);
+  std::memcpy(own[2].data(), norm_guard.data(), own[2].size());
+  PutWindow(position.norm_guard.values, own[3]);
   if (spec_.early_stop.patience > 0) {
     const std::array<double, kEarlyStopCount> early = {
         position.early_stop.best, static_cast<double>(position.early_stop.since)};
-    const absl::Span<std::byte> early_bytes = buffers[pieces_.size() + 2];
-    std::memcpy(early_bytes.data(), early.data(), early_bytes.size());
+    std::memcpy(own[4].data(), early.data(), own[4].size());
   }
   return absl::OkStatus();
 }
@@ -226,19 +251,24 @@ absl::Status RunState::LoadCounters(const CheckpointReader& checkpoint,
   NIBBLE_RETURN_IF_ERROR(
       checkpoint.Load(kCounters, 0, kCounterCount,
                       {reinterpret_cast<std::byte*>(counters.data()), sizeof counters}));
-  const auto losses = checkpoint.tensors().find(kSpikeLosses);
-  if (losses == checkpoint.tensors().end() || losses->second.dtype != FileDType::kF64 ||
-      counters[1] < 0 || counters[1] > losses->second.elements) {
-    return absl::DataLossError(absl::StrCat("the checkpoint's tensor ", kSpikeLosses,
-                                            " does not hold ", counters[1], " losses"));
-  }
   position.updates = counters[0];
   position.guard.in_a_row = counters[2];
-  position.guard.losses.resize(counters[1]);
+  NIBBLE_RETURN_IF_ERROR(LoadWindow(checkpoint, kSpikeLosses, counters[1], position.guard.values));
+  // Checkpoints of before this guard have no state of it.
+  if (!checkpoint.tensors().contains(kNormGuard)) return LoadEarlyStop(checkpoint, position);
+  NIBBLE_RETURN_IF_ERROR(CheckTensor(checkpoint, kNormGuard, FileDType::kI64, {kNormGuardCount}));
+  std::array<int64_t, kNormGuardCount> norm_guard = {};
   NIBBLE_RETURN_IF_ERROR(
-      checkpoint.Load(kSpikeLosses, 0, counters[1],
-                      {reinterpret_cast<std::byte*>(position.guard.losses.data()),
-                       position.guard.losses.size() * sizeof(double)}));
+      checkpoint.Load(kNormGuard, 0, kNormGuardCount,
+                      {reinterpret_cast<std::byte*>(norm_guard.data()), sizeof norm_guard}));
+  position.norm_guard.in_a_row = norm_guard[1];
+  NIBBLE_RETURN_IF_ERROR(
+      LoadWindow(checkpoint, kGradientNorms, norm_guard[0], position.norm_guard.values));
+  return LoadEarlyStop(checkpoint, position);
+}
+
+absl::Status RunState::LoadEarlyStop(const CheckpointReader& checkpoint,
+                                     Trainer::Position& position) {
   // A run may start to use early stopping when it resumes.
   if (spec_.early_stop.patience == 0 || !checkpoint.tensors().contains(kEarlyStop)) {
     return absl::OkStatus();

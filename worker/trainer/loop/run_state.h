@@ -59,6 +59,7 @@ class RunState {
   absl::Status LoadWeights(const CheckpointReader& checkpoint);
   absl::Status LoadMoments(const CheckpointReader& checkpoint);
   absl::Status LoadCounters(const CheckpointReader& checkpoint, Trainer::Position& position);
+  absl::Status LoadEarlyStop(const CheckpointReader& checkpoint, Trainer::Position& position);
 
   const JobSpec& spec_;
   Device device_;

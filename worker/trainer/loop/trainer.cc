@@ -17,8 +17,6 @@ namespace nibble {
 
 namespace {
 
-constexpr size_t kMaxBadOperands = 3;
-
 void SetSeconds(const StepSeconds& seconds, StepReport& report) {
   v1::StepSample& sample = report.sample;
   sample.set_data_seconds(seconds[StepPart::kData]);
@@ -43,9 +41,13 @@ Trainer::Trainer(const JobSpec& spec, const Options& options)
       early_stop_(spec.early_stop.patience, spec.early_stop.min_delta),
       passes_(options.device.backend.compute()),
       times_(options.device.backend) {
-  if (spec.guards.spike != SpikePolicy::kOff) {
-    guard_.emplace(
-        SpikeGuard::Options{.z = spec.guards.spike_z, .window = spec.guards.spike_window});
+  const GuardSpec& guards = spec.guards;
+  if (guards.spike != SpikePolicy::kOff) {
+    guard_.emplace(SpikeGuard::Options{.z = guards.spike_z, .window = guards.spike_window});
+  }
+  if (guards.gradient_norm != SpikePolicy::kOff) {
+    norm_guard_.emplace(
+        SpikeGuard::Options{.z = guards.gradient_norm_z, .window = guards.spike_window});
   }
 }
 
@@ -80,6 +82,7 @@ Trainer::Position Trainer::position() const {
   return {.next_step = next_step_,
           .updates = updates_,
           .guard = guard_.has_value() ? guard_->state() : SpikeGuard::State(),
+          .norm_guard = norm_guard_.has_value() ? norm_guard_->state() : SpikeGuard::State(),
           .early_stop = early_stop_.state(),
           .timeline = timeline_};
 }
@@ -101,8 +104,14 @@ absl::Status Trainer::Restore(Position position) {
     if (!revision.refused.empty()) continue;
     NIBBLE_RETURN_IF_ERROR(CheckRecipe(revision.recipe));
   }
+  if (!position.timeline.promotions().empty()) {
+    NIBBLE_RETURN_IF_ERROR(CheckRecipe(position.timeline.RecipeAt(position.next_step)));
+  }
   if (guard_.has_value()) {
     NIBBLE_RETURN_IF_ERROR(guard_->Restore(std::move(position.guard)));
+  }
+  if (norm_guard_.has_value()) {
+    NIBBLE_RETURN_IF_ERROR(norm_guard_->Restore(std::move(position.norm_guard)));
   }
   early_stop_.Restore(position.early_stop);
   next_step_ = position.next_step;
@@ -138,11 +147,12 @@ absl::Status CheckNative(const std::vector<ProductUse>& products) {
 
 absl::Status Trainer::SetRecipe(int64_t step) {
   const Revision& revision = timeline_.At(step);
-  if (revision.number == revision_) return absl::OkStatus();
+  std::vector<std::string> promoted = timeline_.PromotedAt(step);
+  if (revision.number == revision_ && promoted == promoted_) return absl::OkStatus();
   revision_ = 0;
   passes_.Clear();
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe recipe,
-                          Resolve(revision.recipe, outline(), tokens_));
+                          Resolve(timeline_.RecipeAt(step), outline(), tokens_));
   if (model_ == nullptr) {
     absl::StatusOr<std::unique_ptr<Model>> model =
         Model::Create(options_.device, options_.parameters, recipe, ModelOptions());
@@ -164,6 +174,7 @@ absl::Status Trainer::SetRecipe(int64_t step) {
     NIBBLE_RETURN_IF_ERROR(CheckNative(model_->Products()));
   }
   revision_ = revision.number;
+  promoted_ = std::move(promoted);
   return absl::OkStatus();
 }
 
@@ -247,18 +258,6 @@ StepContext Trainer::ContextFor(int64_t step, int64_t micro, const FedBatch& bat
           .first_micro_batch = micro == 0};
 }
 
-absl::Status Trainer::FindBadOperands(StepReport& report) {
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<OperandFigures> counts, model_->ReadNonFinite());
-  for (const OperandFigures& f : counts) {
-    if (f.head.non_finite == 0) continue;
-    report.bad_operands.push_back({.linear = outline().linears[f.linear].name,
-                                   .role = f.role,
-                                   .count = static_cast<int64_t>(f.head.non_finite)});
-    if (report.bad_operands.size() == kMaxBadOperands) break;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled) {
   for (int64_t micro = 0; micro < micro_batches_; ++micro) {
     NIBBLE_ASSIGN_OR_RETURN(const Batch batch, batches(step, micro));
@@ -307,53 +306,15 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
   return model_->CopyFigures(options_.device.backend.compute(), figures_.data());
 }
 
-absl::Status Trainer::JudgeNonFinite(StepReport& report) {
-  const GuardSpec& guards = spec_.guards;
-  const std::string what = absl::StrCat("step ", report.sample.step(), ": ", report.skip_reason);
-  if (guards.non_finite == NonFinitePolicy::kStop) {
-    return WithExit(absl::AbortedError(absl::StrCat("guards.non_finite: stop; ", what)),
-                    TrainerExit::kGuardFail);
-  }
-  if (++non_finite_in_a_row_ < guards.max_skips) return absl::OkStatus();
-  report.last_skip = true;
-  TrainerExit exit = TrainerExit::kGuardPause;
-  if (guards.after_skips == SkipsPolicy::kRollBack) exit = TrainerExit::kGuardRollback;
-  if (guards.after_skips == SkipsPolicy::kFail) exit = TrainerExit::kGuardFail;
-  return WithExit(absl::AbortedError(absl::StrCat("guards.max_skips: ", guards.max_skips,
-                                                  " steps in a row were skipped, the last ", what)),
-                  exit);
+namespace {
+
+// The value above which the step makes no update.
+double UpdateBound(const std::optional<SpikeGuard>& guard, SpikePolicy policy) {
+  const bool acts = policy != SpikePolicy::kOff && policy != SpikePolicy::kObserve;
+  return acts && guard.has_value() ? guard->Bound() : std::numeric_limits<double>::infinity();
 }
 
-absl::Status Trainer::Judge(const StepOutcome& outcome, StepReport& report) {
-  v1::StepSample& sample = report.sample;
-  sample.set_loss(outcome.loss);
-  sample.set_gradient_norm(outcome.norm);
-  sample.set_updated(outcome.update != 0);
-  if (outcome.update != 0) {
-    ++updates_;
-    skipped_in_a_row_ = non_finite_in_a_row_ = 0;
-  } else {
-    ++skipped_in_a_row_;
-  }
-  const bool finite =
-      std::isfinite(outcome.loss) && std::isfinite(outcome.norm) && outcome.non_finite == 0;
-  if (!finite) {
-    report.skip_reason =
-        absl::StrCat("not finite: loss ", sample.loss(), ", gradient norm ", sample.gradient_norm(),
-                     ", ", outcome.non_finite, " elements of quantised operands");
-    if (outcome.non_finite > 0) NIBBLE_RETURN_IF_ERROR(FindBadOperands(report));
-    return JudgeNonFinite(report);
-  }
-  if (guard_.has_value()) {
-    const SpikeGuard::Verdict verdict = guard_->Observe(sample.loss());
-    report.spike = verdict.spike;
-    report.spike_z = verdict.z;
-    if (!sample.updated()) {
-      report.skip_reason = absl::StrCat("loss ", sample.loss(), " is a spike: z ", verdict.z);
-    }
-  }
-  return absl::OkStatus();
-}
+}  // namespace
 
 absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask ask, Hear hear) {
   const int64_t step = next_step_;
@@ -372,10 +333,9 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask a
   NIBBLE_RETURN_IF_ERROR(decision_->Clear());
   NIBBLE_RETURN_IF_ERROR(RunMicroBatches(batches, step, sampled));
   NIBBLE_RETURN_IF_ERROR(optimizer_->FinishReduce(decision_->mine()));
-  const bool skips_spikes = guard_.has_value() && spec_.guards.spike == SpikePolicy::kSkip;
   NIBBLE_RETURN_IF_ERROR(decision_->Decide(
-      static_cast<float>(spec_.optimizer.clip_norm),
-      skips_spikes ? guard_->Bound() : std::numeric_limits<double>::infinity(), ask()));
+      static_cast<float>(spec_.optimizer.clip_norm), UpdateBound(guard_, spec_.guards.spike),
+      UpdateBound(norm_guard_, spec_.guards.gradient_norm), ask()));
   NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kReduce));
   if (update_after_ != nullptr) {
     NIBBLE_RETURN_IF_ERROR(options_.device.backend.compute().WaitFor(*update_after_));
@@ -417,7 +377,7 @@ absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t cou
       NIBBLE_RETURN_IF_ERROR(feed_->Done());
     }
   }
-  NIBBLE_RETURN_IF_ERROR(decision_->Decide(/*max_norm=*/0, /*loss_bound=*/0));
+  NIBBLE_RETURN_IF_ERROR(decision_->Decide(/*max_norm=*/0, /*loss_bound=*/0, /*norm_bound=*/0));
   NIBBLE_ASSIGN_OR_RETURN(const StepOutcome outcome, decision_->Read());
   return outcome.loss;
 }

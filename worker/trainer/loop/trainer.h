@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -31,6 +32,7 @@
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/recorded_passes.h"
 #include "worker/trainer/optim/loss_guards.h"
+#include "worker/trainer/optim/operand_guards.h"
 #include "worker/trainer/optim/sharded_adamw.h"
 #include "worker/trainer/optim/step_decision.h"
 
@@ -43,6 +45,22 @@ struct BadOperand {
   int64_t count = 0;
 };
 
+// A guard found something wrong with the step. Equal on all ranks, except for operands that a guard
+// only observes, and for the texts about operands: those are rank 0's.
+struct GuardDecision {
+  // non-finite, spike (of the loss), gradient-norm, relative-error, underflow or clipped
+  std::string guard;
+  // observed, skipped (no update), promoted, roll_back, stopped, or the value of guards.after_skips
+  std::string action;
+  double z = 0;                       // of a spike: standard deviations above the mean
+  std::string detail;                 // for people
+  std::vector<std::string> operands;  // with their values, three at most
+  bool acts() const { return action != "observed"; }
+};
+
+// The word in `action` for a policy of the spec, by its name: "promote" gives "promoted".
+std::string_view GuardActionOf(std::string_view policy);
+
 struct StepReport {
   // Every figure. The loss is the mean over the targets that are not ignored; without an update the
   // weights are unchanged; times are the device's (step_times.h).
@@ -50,8 +68,7 @@ struct StepReport {
   int64_t tokens = 0;       // of the step, of all ranks
   std::string skip_reason;  // if not updated
   bool last_skip = false;   // the spec allows no further skip in a row: the run ends
-  bool spike = false;       // the guard detected a loss spike
-  double spike_z = 0;
+  std::vector<GuardDecision> decisions;
   std::vector<BadOperand> bad_operands;  // of this rank, three at most
   // Figures of this rank's last micro-batch, if the step samples them.
   std::vector<OperandFigures> figures;
@@ -90,9 +107,9 @@ class Trainer {
   using Ask = absl::FunctionRef<HostWords()>;
   using Hear = absl::FunctionRef<void(std::vector<HostWords>)>;
 
-  // Runs one step. Aborted, with the exit code of the policy, if non-finite numbers end the run, at
-  // once or after the allowed number of skipped steps: nothing was updated, and `report` describes
-  // them. After any other error the step is incomplete and the state inconsistent.
+  // Runs one step. Aborted, with the exit code of the policy, if a guard ends the run, at once or
+  // after the allowed number of skipped steps; `report` describes the decision. After any other
+  // error the step is incomplete and the state inconsistent.
   absl::Status Step(const BatchSource& batches, StepReport& report, Ask ask, Hear hear);
   absl::Status Step(const BatchSource& batches, StepReport& report) {
     return Step(
@@ -109,8 +126,9 @@ class Trainer {
   // The state of the run apart from weights and moments.
   struct Position {
     int64_t next_step = 0;
-    int64_t updates = 0;  // steps without the skipped ones
-    SpikeGuard::State guard;
+    int64_t updates = 0;           // steps without the skipped ones
+    SpikeGuard::State guard;       // of losses
+    SpikeGuard::State norm_guard;  // of gradient norms
     EarlyStop::State early_stop;
     Timeline timeline;
   };
@@ -155,21 +173,31 @@ class Trainer {
   StepContext ContextFor(int64_t step, int64_t micro, const FedBatch& batch) const;
   absl::Status RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled);
   absl::Status FindBadOperands(StepReport& report);
-  // Records the outcome in the report, and applies the guards.
+  // Records the outcome in the report, and applies the guards (trainer_guards.cc).
   absl::Status Judge(const StepOutcome& outcome, StepReport& report);
   // Applies the spec's policy for a step with non-finite numbers.
   absl::Status JudgeNonFinite(StepReport& report);
+  // `field`: of the spec; `name`: of the guard in decisions.
+  absl::Status JudgeSpike(SpikeGuard& guard, SpikePolicy policy, const char* field,
+                          const char* name, const char* value_name, double value,
+                          StepReport& report);
+  // All ranks apply the guards to rank 0's figures of a sampled step.
+  absl::Status JudgeOperands(StepReport& report);
+  // The layers are BF16 in the steps after the report's. Returns a text about them.
+  std::string Promote(const std::string& guard, const std::string& layers,
+                      const StepReport& report);
 
   JobSpec spec_;
   Options options_;
   int64_t micro_batches_;
   int64_t tokens_;  // of a micro-batch
   Timeline timeline_;
-  int64_t revision_ = 0;  // in effect
+  int64_t revision_ = 0;               // in effect; 0: no recipe is
+  std::vector<std::string> promoted_;  // layers, in the recipe in effect
   size_t fixed_memory_ = 0;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ShardedAdamW> optimizer_;
-  std::optional<SpikeGuard> guard_;
+  std::optional<SpikeGuard> guard_, norm_guard_;  // of losses, of gradient norms
   EarlyStop early_stop_;
   int64_t next_step_ = 0;
   int64_t updates_ = 0;

@@ -1,6 +1,6 @@
-// Guards that watch the losses of a run: early stopping and spike detection. Both are deterministic
-// functions of the losses, so that all ranks decide alike, and have a State for checkpoints, so
-// that a resumed run decides as if it had not stopped.
+// Guards that watch the losses and gradient norms of a run: early stopping and spike detection.
+// Both are deterministic functions of these values, so that all ranks decide alike, and have a
+// State for checkpoints, so that a resumed run decides as if it had not stopped.
 //
 // Ownership: values. Thread-safety: none.
 #ifndef NIBBLE_WORKER_TRAINER_OPTIM_LOSS_GUARDS_H_
@@ -46,11 +46,11 @@ class EarlyStop {
   State state_;
 };
 
-// Detects loss spikes by the number of standard deviations above the mean of the last losses that
-// were not spikes. The caller decides what to do about a spike.
+// Detects spikes of a value, such as the loss, by the number of standard deviations above the mean
+// of the last values that were not spikes. The caller decides what to do about a spike.
 //
-// Only losses above the mean can be spikes, so a falling curve raises no alarm. Spikes do not enter
-// the window, so the next loss is compared to the same level. Nothing is a spike until the window
+// Only values above the mean can be spikes, so a falling curve raises no alarm. Spikes do not enter
+// the window, so the next value is compared to the same level. Nothing is a spike until the window
 // is full. After kMostInARow consecutive spikes the guard accepts the new level: it empties the
 // window and fills it again, so that a policy of skipping never blocks a run forever.
 //
@@ -69,7 +69,7 @@ class SpikeGuard {
 
   struct Verdict {
     bool spike = false;
-    // (loss − mean) / deviation; 0 while the window fills, +infinity for a loss that is NaN or
+    // (value − mean) / deviation; 0 while the window fills, +infinity for a value that is NaN or
     // infinite.
     double z = 0;
     // This spike was number kMostInARow: the guard now learns the new level.
@@ -79,25 +79,25 @@ class SpikeGuard {
 
   // Part of a checkpoint: a guard with the state of another behaves like that one.
   struct State {
-    std::vector<double> losses;  // the window, oldest first
-    int64_t in_a_row = 0;        // consecutive spikes up to the last loss
+    std::vector<double> values;  // the window, oldest first
+    int64_t in_a_row = 0;        // consecutive spikes up to the last value
     friend bool operator==(const State&, const State&) = default;
   };
 
   explicit SpikeGuard(const Options& options) : options_(options) {}
 
-  // The next step's loss is a spike above it; infinity while nothing is.
+  // The next step's value is a spike above it; infinity while nothing is.
   double Bound() const;
-  // The next step's loss. NaN or infinity is always a spike and does not count otherwise.
-  Verdict Observe(double loss);
+  // The next step's value. NaN or infinity is always a spike and does not count otherwise.
+  Verdict Observe(double value);
 
   const State& state() const { return state_; }
-  // Keeps the last losses of a larger window. InvalidArgument for a loss that is not finite or a
+  // Keeps the last values of a larger window. InvalidArgument for a value that is not finite or a
   // negative count.
   absl::Status Restore(State state);
 
  private:
-  bool full() const { return static_cast<int64_t>(state_.losses.size()) >= options_.window; }
+  bool full() const { return static_cast<int64_t>(state_.values.size()) >= options_.window; }
   struct Level {
     double mean, deviation;
   };

@@ -146,7 +146,7 @@ TEST(SpikeGuardTest, SpikesDoNotEnterTheWindow) {
   SpikeGuard guard = Filled(8);
   const SpikeGuard::State before = guard.state();
   const double z = guard.Observe(8.0).z;
-  EXPECT_EQ(guard.state().losses, before.losses);
+  EXPECT_EQ(guard.state().values, before.values);
   EXPECT_EQ(guard.Observe(8.0).z, z);
   EXPECT_EQ(guard.state().in_a_row, 2);
   EXPECT_FALSE(guard.Observe(4.0).spike);
@@ -163,7 +163,7 @@ TEST(SpikeGuardTest, APersistentNewLevelIsAccepted) {
   const SpikeGuard::Verdict last = guard.Observe(6.0);
   EXPECT_TRUE(last.spike);
   EXPECT_TRUE(last.new_level);
-  EXPECT_THAT(guard.state().losses, ElementsAre(6.0));
+  EXPECT_THAT(guard.state().values, ElementsAre(6.0));
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(guard.Observe(6.0).spike);
   EXPECT_TRUE(guard.Observe(9.0).spike);
 }
@@ -211,19 +211,19 @@ TEST(SpikeGuardTest, ARestoredGuardBehavesLikeTheOriginal) {
 
 TEST(SpikeGuardTest, AnInvalidStateIsRefused) {
   SpikeGuard guard({.z = 6, .window = 4});
-  EXPECT_THAT(std::string(guard.Restore({.losses = {1, std::nan("")}}).message()),
-              HasSubstr("losses: nan is not finite"));
+  EXPECT_THAT(std::string(guard.Restore({.values = {1, std::nan("")}}).message()),
+              HasSubstr("values: nan is not finite"));
   EXPECT_FALSE(guard.Restore({.in_a_row = -1}).ok());
   EXPECT_FALSE(guard.Restore({.in_a_row = SpikeGuard::kMostInARow}).ok());
-  EXPECT_THAT(guard.state().losses, IsEmpty());
+  EXPECT_THAT(guard.state().values, IsEmpty());
 }
 
 TEST(SpikeGuardTest, RestoringALargerWindowKeepsItsLastLosses) {
   SpikeGuard guard({.z = 6, .window = 2});
-  ASSERT_TRUE(guard.Restore({.losses = {1, 2, 3, 4}}).ok());
-  EXPECT_THAT(guard.state().losses, ElementsAre(3, 4));
+  ASSERT_TRUE(guard.Restore({.values = {1, 2, 3, 4}}).ok());
+  EXPECT_THAT(guard.state().values, ElementsAre(3, 4));
   guard.Observe(5);
-  EXPECT_THAT(guard.state().losses, SizeIs(2));
+  EXPECT_THAT(guard.state().values, SizeIs(2));
 }
 
 }  // namespace

@@ -33,7 +33,10 @@ struct Rig {
   StepOutcome Decide(float max_norm) {
     EXPECT_TRUE(decision->Clear().ok());
     EXPECT_TRUE(optimizer->FinishReduce(decision->mine()).ok());
-    EXPECT_TRUE(decision->Decide(max_norm, std::numeric_limits<double>::infinity()).ok());
+    EXPECT_TRUE(decision
+                    ->Decide(max_norm, std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::infinity())
+                    .ok());
     return *decision->Read();
   }
   absl::Status Update(int64_t update, double lr) {

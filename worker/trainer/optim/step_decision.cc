@@ -24,7 +24,8 @@ absl::Status StepDecision::Clear() {
   return device_.ops.elementwise().Zero(mine(), sizeof(StepNumbers));
 }
 
-absl::Status StepDecision::Decide(float max_norm, double loss_bound, const HostWords& said) {
+absl::Status StepDecision::Decide(float max_norm, double loss_bound, double norm_bound,
+                                  const HostWords& said) {
   Queue& compute = device_.backend.compute();
   // The copy of the last step has run: Read() waited for what follows it.
   *said_.data<HostWords>() = said;
@@ -37,6 +38,7 @@ absl::Status StepDecision::Decide(float max_norm, double loss_bound, const HostW
                                                       .world = collective_.world(),
                                                       .max_norm = max_norm,
                                                       .loss_bound = loss_bound,
+                                                      .norm_bound = norm_bound,
                                                       .outcome = on_device()}));
   NIBBLE_RETURN_IF_ERROR(compute.CopyOut(copied_.data(), numbers_.data(), copied_.bytes()));
   return compute.Record(*decided_);

@@ -32,7 +32,8 @@ class StepDecision {
   StepNumbers* mine() const { return numbers_.data<StepNumbers>() + collective_.rank(); }
   // Once mine() is complete; see Judge in kernels/ops/step_ops.h. `said`: the words of this rank's
   // host.
-  absl::Status Decide(float max_norm, double loss_bound, const HostWords& said = {});
+  absl::Status Decide(float max_norm, double loss_bound, double norm_bound,
+                      const HostWords& said = {});
   StepOutcome* on_device() const { return OutcomeIn(numbers_); }
   // Waits for the decision, not for what was enqueued after it.
   absl::StatusOr<StepOutcome> Read();

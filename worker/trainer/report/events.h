@@ -163,15 +163,36 @@ struct GuardEvent {
   static void Describe(Visitor&& visit) {
     using E = GuardEvent;
     visit("step", &E::step, "", "number of the step");
-    visit("guard", &E::guard, "", "non-finite or spike");
+    visit("guard", &E::guard, "",
+          "non-finite, spike (of the loss), gradient-norm, relative-error, underflow or clipped");
     visit("action", &E::action, "",
-          "observed, skipped (no update), stopped, or the value of guards.after_skips");
+          "observed, skipped (no update), promoted, roll_back, stopped, or the value of "
+          "guards.after_skips");
     visit("loss", &E::loss, "nats per token", "loss of the step");
     visit("gradient_norm", &E::gradient_norm, "", "norm before clipping");
     visit("z", &E::z, "standard deviations",
-          "for a spike: distance above the mean of the last losses");
+          "for a spike: distance above the mean of the last losses or norms");
     visit("detail", &E::detail, "", "details, for people");
-    visit("operands", &E::operands, "", "quantised operands with NaN or infinities");
+    visit("operands", &E::operands, "",
+          "quantised operands with NaN or infinities or above a bound, at most three");
+  }
+};
+
+struct PromotionEvent {
+  static constexpr char kName[] = "promotion";
+  static constexpr char kMeaning[] =
+      "The layers that guards keep in BF16 change: promotions begin or end.";
+  int64_t step = 0;
+  int64_t revision = 0;
+  std::vector<std::string> layers;
+
+  template <class Visitor>
+  static void Describe(Visitor&& visit) {
+    using E = PromotionEvent;
+    visit("step", &E::step, "", "first step with these layers in BF16");
+    visit("revision", &E::revision, "", "recipe revision under the promotions");
+    visit("layers", &E::layers, "",
+          "each selector with the first step after its promotion and the guard; empty: none");
   }
 };
 
@@ -304,8 +325,8 @@ struct ErrorEvent {
 // All of them, in the order of the reference.
 using AllEvents =
     std::tuple<StartEvent, MemoryEvent, v1::StepSample, ValidationEvent, RevisionEvent,
-               link::v1::ProductPath, link::v1::PrecisionSample, GuardEvent, ResumeEvent,
-               CheckpointEvent, NoticeEvent, LostEvent, FinishEvent, ErrorEvent>;
+               link::v1::ProductPath, link::v1::PrecisionSample, GuardEvent, PromotionEvent,
+               ResumeEvent, CheckpointEvent, NoticeEvent, LostEvent, FinishEvent, ErrorEvent>;
 
 }  // namespace nibble
 
