@@ -192,7 +192,7 @@ absl::Status Linear::Backward(const StepContext& context, const ConstMatrix& x,
   if (status.ok()) {
     GemmRequest wgrad = Wgrad(source(wgrad_dy_, dy), source(wgrad_x_, x),
                               MutableMatrix::Of(dweight_, info_.out, info_.in));
-    wgrad.accumulate = !context.first_micro_batch;
+    wgrad.accumulate = !context.new_gradients;
     status = device_.gemm.Gemm(wgrad);
   }
   if (status.ok()) {

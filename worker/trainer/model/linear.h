@@ -39,8 +39,9 @@ struct StepContext {
   // by this position, so that they do not depend on how the batch is divided.
   int64_t first_token = 0;
   int64_t batch_tokens = 0;
-  // The first micro-batch of a step overwrites weight gradients; the others add to them.
-  bool first_micro_batch = true;
+  // Overwrites the gradients of linear weights, as the first micro-batch of a step does; otherwise
+  // adds to them.
+  bool new_gradients = true;
   bool statistics = false;                    // precision figures of every quantised operand
   std::span<SequenceState* const> sequences;  // [layout.continued.size()]
 

@@ -1,5 +1,9 @@
 #include "worker/trainer/model/parameters.h"
 
+#include <algorithm>
+#include <array>
+#include <numeric>
+
 #include "common/bytes.h"
 #include "common/status_macros.h"
 #include "kernels/formats/initial_values.h"
@@ -34,7 +38,7 @@ FillInitial InitialValues(const ParamInfo& param, uint64_t seed, float* out) {
           .out = out};
 }
 
-void Parameters::LayOut(int world, int64_t bucket_bytes) {
+void Parameters::LayOut() {
   const std::vector<int64_t> blocks = CompletingBlocks(outline_);
   // From the last parameter on: a bucket ends at a block's first parameter once it is large enough.
   std::vector<bool> begins(blocks.size(), false);
@@ -42,15 +46,16 @@ void Parameters::LayOut(int world, int64_t bucket_bytes) {
   for (size_t i = blocks.size(); i-- > 0;) {
     bytes += PaddedElements(outline_.params[i]) * int64_t{sizeof(float)};
     const bool first_of_block = i == 0 || blocks[i - 1] != blocks[i];
-    begins[i] = i == 0 || (first_of_block && bytes >= bucket_bytes);
+    begins[i] = i == 0 || (first_of_block && bytes >= options_.bucket_bytes);
     if (begins[i]) bytes = 0;
   }
-  const int64_t part = kParameterAlign * world;
+  const int64_t part = kParameterAlign * options_.world;
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (begins[i]) {
       elements_ = (elements_ + part - 1) / part * part;
       buckets_.push_back({.first = elements_, .block = blocks[i]});
     }
+    buckets_.back().begins = blocks[i];
     offsets_.push_back(elements_);
     bucket_of_.push_back(static_cast<int64_t>(buckets_.size()) - 1);
     elements_ += PaddedElements(outline_.params[i]);
@@ -59,26 +64,74 @@ void Parameters::LayOut(int world, int64_t bucket_bytes) {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const int64_t end = b + 1 < buckets_.size() ? buckets_[b + 1].first : elements_;
     buckets_[b].elements = end - buckets_[b].first;
+    buckets_[b].slot = static_cast<int>((buckets_.size() - 1 - b) % 2);
   }
+  if (outline_.spec.tied_head) {
+    buckets_.front().begins = outline_.spec.blocks();
+    buckets_.front().slot = kSlots - 1;
+  }
+}
+
+absl::Status Parameters::Allocate(const Device& device, bool take_turns, Buffer& buffer,
+                                  std::vector<float*>& places) {
+  std::array<int64_t, kSlots> sizes = {}, begins = {};
+  for (const Bucket& bucket : buckets_) {
+    sizes[bucket.slot] = std::max(sizes[bucket.slot], bucket.elements);
+  }
+  std::exclusive_scan(sizes.begin(), sizes.end(), begins.begin(), int64_t{0});
+  const int64_t bytes =
+      int64_t{sizeof(float)} * (take_turns ? begins.back() + sizes.back() : elements_);
+  NIBBLE_ASSIGN_OR_RETURN(buffer, device.memory().Allocate(static_cast<size_t>(bytes)));
+  for (const Bucket& bucket : buckets_) {
+    const int64_t first = take_turns ? begins[bucket.slot] : bucket.first;
+    places.push_back(buffer.data<float>() + first);
+  }
+  return device.ops.elementwise().Zero(buffer.data(), bytes);
+}
+
+absl::Status Parameters::Initialise(const Device& device, uint64_t seed) {
+  ElementwiseOps& ops = device.ops.elementwise();
+  size_t param = 0;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const auto bucket = static_cast<int64_t>(b);
+    const int64_t elements = buckets_[b].elements;
+    // Nothing of the slot's previous bucket stays in the gaps.
+    if (weights_take_turns()) {
+      NIBBLE_RETURN_IF_ERROR(ops.Zero(bucket_weights(bucket), elements * int64_t{sizeof(float)}));
+    }
+    for (; param < outline_.params.size(); ++param) {
+      const auto index = static_cast<int64_t>(param);
+      if (bucket_of_[index] != bucket) break;
+      NIBBLE_RETURN_IF_ERROR(ops.Run(InitialValues(outline_.params[param], seed, weight(index))));
+    }
+    if (!weights_take_turns()) continue;
+    const int64_t part = elements / options_.world;
+    NIBBLE_RETURN_IF_ERROR(
+        device.backend.compute().Copy({.to = masters() + buckets_[b].first / options_.world,
+                                       .from = bucket_weights(bucket) + options_.rank * part,
+                                       .line_bytes = static_cast<size_t>(part) * sizeof(float)}));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Parameters>> Parameters::Create(const Device& device,
                                                                const Outline& outline,
-                                                               uint64_t seed, int world,
-                                                               int64_t bucket_bytes) {
+                                                               uint64_t seed,
+                                                               const Options& options) {
   std::unique_ptr<Parameters> result(new Parameters);
-  result->outline_ = outline;
-  result->LayOut(world, bucket_bytes);
-  const int64_t bytes = result->elements_ * int64_t{sizeof(float)};
-  ElementwiseOps& ops = device.ops.elementwise();
-  for (Buffer* buffer : {&result->weights_, &result->gradients_}) {
-    NIBBLE_ASSIGN_OR_RETURN(*buffer, device.memory().Allocate(static_cast<size_t>(bytes)));
-    NIBBLE_RETURN_IF_ERROR(ops.Zero(buffer->data(), bytes));
+  Parameters& p = *result;
+  p.outline_ = outline;
+  p.options_ = options;
+  p.LayOut();
+  NIBBLE_RETURN_IF_ERROR(p.Allocate(device, p.weights_take_turns(), p.weights_, p.bucket_weights_));
+  NIBBLE_RETURN_IF_ERROR(
+      p.Allocate(device, p.gradients_take_turns(), p.gradients_, p.bucket_gradients_));
+  if (p.weights_take_turns()) {
+    const int64_t part = p.elements_ / options.world;
+    NIBBLE_ASSIGN_OR_RETURN(p.masters_,
+                            device.memory().Allocate(static_cast<size_t>(part) * sizeof(float)));
   }
-  for (size_t i = 0; i < outline.params.size(); ++i) {
-    NIBBLE_RETURN_IF_ERROR(
-        ops.Run(InitialValues(outline.params[i], seed, result->weight(static_cast<int64_t>(i)))));
-  }
+  NIBBLE_RETURN_IF_ERROR(p.Initialise(device, seed));
   return result;
 }
 

@@ -1,0 +1,206 @@
+// Levels of sharding (resources.sharding): the same losses and weights, bit for bit, in less
+// memory.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "worker/trainer/comm/thread_group_testing.h"
+#include "worker/trainer/loop/trainer.h"
+#include "worker/trainer/model/model_testing.h"
+
+namespace nibble {
+namespace {
+
+constexpr int64_t kSteps = 5;
+constexpr JobSharding kLevels[] = {JobSharding::kOptimizer, JobSharding::kGradients,
+                                   JobSharding::kWeights};
+
+JobSpec Spec(const ModelSpec& model, int world, int64_t micro_batches,
+             const std::string& preset = "nvfp4") {
+  JobSpec spec;
+  spec.name = "test";
+  spec.model = model;
+  spec.model.init_std = 0.05;
+  spec.model.mamba_state = 8;
+  spec.model.mamba_heads = 16;
+  spec.model.mamba_head_dim = 4;
+  spec.recipe.preset = preset;
+  spec.data.train = {{.path = "none"}};
+  spec.data.sequence = 32;
+  spec.training.steps = kSteps;
+  spec.training.batch = world * micro_batches;
+  spec.training.micro_batch = 1;
+  spec.resources.ranks = world;
+  spec.optimizer.lr = 1e-2;
+  spec.optimizer.warmup_steps = 2;
+  spec.metrics.precision_every = 2;
+  spec.changes = {{.at = {.kind = EffectiveAt::Kind::kStep, .count = 3},
+                   .set = {{"fprop", "bf16"}},
+                   .layers = {},
+                   .reason = "test"}};
+  return spec;
+}
+
+absl::StatusOr<Batch> RandomBatch(const JobSpec& spec, int64_t step, int64_t micro, int rank) {
+  const auto seed = static_cast<uint64_t>(1000 * step + 100 * rank + micro);
+  const TestBatch random(MicroBatch(spec), spec.data.sequence, spec.model.vocab, seed);
+  Batch batch = *MakeBatch(MicroBatch(spec), spec.data.sequence);
+  batch.tokens = random.tokens;
+  batch.targets = random.targets;
+  batch.doc_begin = random.doc_begin;
+  return batch;
+}
+
+// What a run leaves behind, and what it took.
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::vector<float> amaxes;            // of sampled operands
+  std::vector<float> weights, moments;  // of the rank's parts
+  int64_t gathers = 0, bytes_sent = 0;
+  int64_t buckets = 0, part_bytes = 0;
+  MemoryPlan memory;
+};
+
+Outcome TrainRank(const JobSpec& spec, JobSharding level, Collective& collective) {
+  Outcome outcome;
+  TestDevice device(1);
+  // Every block is a bucket of its own.
+  const std::unique_ptr<Parameters> parameters =
+      *Parameters::Create(device.device(), *MakeOutline(spec.model), spec.training.seed,
+                          {.world = collective.world(),
+                           .bucket_bytes = 1,
+                           .shards_gradients = level != JobSharding::kOptimizer,
+                           .shards_weights = level == JobSharding::kWeights,
+                           .rank = collective.rank()});
+  absl::StatusOr<std::unique_ptr<Trainer>> made = Trainer::Create(
+      spec, {.device = device.device(), .collective = collective, .parameters = *parameters});
+  EXPECT_TRUE(made.ok()) << made.status();
+  Trainer& trainer = **made;
+  const Trainer::BatchSource batches = [&](int64_t step, int64_t micro) {
+    return RandomBatch(spec, step, micro, collective.rank());
+  };
+  for (int64_t step = 0; step < kSteps; ++step) {
+    StepReport report;
+    const absl::Status status = trainer.Step(batches, report);
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_TRUE(report.sample.updated());
+    outcome.losses.push_back(report.sample.loss());
+    outcome.norms.push_back(report.sample.gradient_norm());
+    for (const OperandFigures& f : report.figures) outcome.amaxes.push_back(f.head.amax);
+    if (step == 1) {
+      const absl::StatusOr<double> loss = trainer.Validate(batches, 1);
+      EXPECT_TRUE(loss.ok()) << loss.status();
+      outcome.losses.push_back(*loss);
+    }
+  }
+  const ShardedAdamW& optimizer = trainer.optimizer();
+  outcome.buckets = static_cast<int64_t>(optimizer.parts().size());
+  for (int64_t b = 0; b < outcome.buckets; ++b) {
+    const int64_t elements = optimizer.parts()[b].elements;
+    const float* weights = optimizer.weights(b);
+    outcome.weights.insert(outcome.weights.end(), weights, weights + elements);
+  }
+  outcome.part_bytes = optimizer.elements() * int64_t{sizeof(float)};
+  for (const float* moment : {optimizer.first_moment(), optimizer.second_moment()}) {
+    outcome.moments.insert(outcome.moments.end(), moment, moment + optimizer.elements());
+  }
+  outcome.memory = trainer.memory();
+  if (trainer.weight_gathers() != nullptr) {
+    outcome.gathers = trainer.weight_gathers()->gathers();
+    outcome.bytes_sent = trainer.weight_gathers()->bytes_sent();
+  }
+  return outcome;
+}
+
+std::vector<Outcome> Train(const JobSpec& spec, JobSharding level) {
+  std::vector<Outcome> outcomes(static_cast<size_t>(spec.resources.ranks));
+  RunRanks(static_cast<int>(spec.resources.ranks),
+           [&](int r, std::unique_ptr<Collective> collective) {
+             outcomes[r] = TrainRank(spec, level, *collective);
+           });
+  return outcomes;
+}
+
+void ExpectSame(const std::vector<Outcome>& a, const std::vector<Outcome>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t r = 0; r < a.size(); ++r) {
+    SCOPED_TRACE(r);
+    EXPECT_EQ(a[r].losses, b[r].losses);
+    EXPECT_EQ(a[r].norms, b[r].norms);
+    EXPECT_EQ(a[r].amaxes, b[r].amaxes);
+    EXPECT_EQ(a[r].weights, b[r].weights);
+    EXPECT_EQ(a[r].moments, b[r].moments);
+  }
+}
+
+class Levels : public testing::TestWithParam<ModelSpec> {};
+
+TEST_P(Levels, GiveTheSameBitsOnOneTwoAndFourRanks) {
+  for (const int world : {1, 2, 4}) {
+    const JobSpec spec = Spec(GetParam(), world, 1);
+    const std::vector<Outcome> expected = Train(spec, JobSharding::kOptimizer);
+    EXPECT_FALSE(expected[0].amaxes.empty());
+    for (const JobSharding level : {JobSharding::kGradients, JobSharding::kWeights}) {
+      SCOPED_TRACE(absl::StrCat(world, " ranks, ", std::string(ChoiceName(level))));
+      ExpectSame(Train(spec, level), expected);
+    }
+  }
+}
+
+TEST_P(Levels, WithRecomputedBlocksGiveTheSameBits) {
+  JobSpec spec = Spec(GetParam(), 2, 1);
+  const std::vector<Outcome> expected = Train(spec, JobSharding::kOptimizer);
+  spec.training.recompute = JobRecompute::kBlocks;
+  for (const JobSharding level : kLevels) ExpectSame(Train(spec, level), expected);
+}
+
+// At level optimizer a rank adds its micro-batches first, above it ranks are added first.
+TEST_P(Levels, WithSeveralMicroBatchesDifferInTheOrderOfTheSumOnly) {
+  JobSpec spec = Spec(GetParam(), 2, 3, "bf16");
+  spec.training.precision = JobPrecision::kFp32;
+  spec.optimizer.lr = 2e-3;
+  const std::vector<Outcome> optimizer = Train(spec, JobSharding::kOptimizer);
+  const std::vector<Outcome> gradients = Train(spec, JobSharding::kGradients);
+  ExpectSame(Train(spec, JobSharding::kWeights), gradients);
+  ASSERT_EQ(gradients[0].losses.size(), optimizer[0].losses.size());
+  // Before the first update nothing but the loss was summed, in FP64.
+  EXPECT_EQ(gradients[0].losses[0], optimizer[0].losses[0]);
+  EXPECT_NEAR(gradients[0].norms[0] / optimizer[0].norms[0], 1.0, 1e-6);
+  for (size_t i = 0; i < optimizer[0].losses.size(); ++i) {
+    EXPECT_NEAR(gradients[0].losses[i] / optimizer[0].losses[i], 1.0, 1e-5) << i;
+  }
+}
+
+TEST_P(Levels, TakeLessMemoryEachThanTheOneBefore) {
+  const JobSpec spec = Spec(GetParam(), 4, 1);
+  const MemoryPlan optimizer = Train(spec, JobSharding::kOptimizer)[0].memory;
+  const MemoryPlan gradients = Train(spec, JobSharding::kGradients)[0].memory;
+  const MemoryPlan weights = Train(spec, JobSharding::kWeights)[0].memory;
+  EXPECT_LT(gradients.gradients, optimizer.gradients);
+  EXPECT_EQ(gradients.weights, optimizer.weights);
+  EXPECT_EQ(weights.gradients, gradients.gradients);
+  EXPECT_LT(weights.weights, optimizer.weights);
+  EXPECT_LT(weights.working_weights, optimizer.working_weights);
+  EXPECT_LT(weights.total(), gradients.total());
+  EXPECT_LT(gradients.total(), optimizer.total());
+}
+
+TEST_P(Levels, GatherEachBucketOncePerPassExceptWhereThePassesTurn) {
+  const JobSpec spec = Spec(GetParam(), 2, 1);
+  const Outcome outcome = Train(spec, JobSharding::kWeights)[0];
+  // The backward pass reads no embedding and finds the last two buckets in their slots.
+  const int64_t forward = outcome.buckets, backward = outcome.buckets - 3;
+  const int64_t forward_passes = kSteps + 1;  // and a validation
+  EXPECT_EQ(outcome.gathers, forward_passes * forward + kSteps * backward);
+  EXPECT_GE(outcome.bytes_sent, forward_passes * outcome.part_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Levels, testing::Values(HybridSpec(), Gpt2Spec()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace nibble
