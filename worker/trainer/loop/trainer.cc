@@ -167,6 +167,7 @@ absl::Status Trainer::SetRecipe(int64_t step) {
   } else {
     NIBBLE_RETURN_IF_ERROR(model_->SetRecipe(recipe));
   }
+  if (exchange_.weights != nullptr) exchange_.weights->SetForms(model_->ReadInBf16());
   if (spec_.training.products == JobProducts::kNative) {
     NIBBLE_RETURN_IF_ERROR(CheckNative(model_->Products()));
   }
@@ -186,6 +187,7 @@ MemoryPlan Trainer::memory() const {
   MemoryPlan plan = model_->memory();
   constexpr size_t kBytes = sizeof(float);
   plan.weights = parameters().weight_bytes();
+  if (exchange_.weights != nullptr) plan.weights += exchange_.weights->message_bytes();
   plan.gradients = parameters().gradient_bytes() + optimizer_->sum_bytes();
   plan.moments = 2 * static_cast<size_t>(optimizer_->elements()) * kBytes;
   plan.fixed = fixed_memory_;
@@ -268,7 +270,7 @@ absl::Status Trainer::FindBadOperands(StepReport& report) {
 }
 
 absl::Status Trainer::Exchange::BeforeForward(int64_t part) {
-  return weights == nullptr ? absl::OkStatus() : weights->BeforeForward(part);
+  return weights == nullptr ? absl::OkStatus() : weights->BeforeForward(part, trains);
 }
 
 absl::Status Trainer::Exchange::BeforeBackward(int64_t part) {
@@ -287,6 +289,7 @@ absl::Status Trainer::BeginStep(const StepContext& context) {
 
 absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled) {
   const bool turns = parameters().gradients_take_turns();
+  exchange_.trains = true;
   for (int64_t micro = 0; micro < micro_batches_; ++micro) {
     NIBBLE_ASSIGN_OR_RETURN(const Batch batch, batches(step, micro));
     NIBBLE_ASSIGN_OR_RETURN(const FedBatch fed, LoadBatch(step, batch));
@@ -433,6 +436,7 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask a
 absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t count) {
   NIBBLE_RETURN_IF_ERROR(PrepareRecipe());
   NIBBLE_RETURN_IF_ERROR(decision_->Clear());
+  exchange_.trains = false;
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t micro = 0; micro < micro_batches_; ++micro) {
       NIBBLE_ASSIGN_OR_RETURN(const Batch batch, batches(i, micro));

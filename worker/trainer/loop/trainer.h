@@ -147,6 +147,7 @@ class Trainer {
 
     ShardedAdamW* optimizer = nullptr;
     std::unique_ptr<WeightGathers> weights;  // null: they are all in memory
+    bool trains = false;                     // a backward pass follows the forward pass
     bool reduces = false;                    // gradients, in this micro-batch
     bool first = true;                       // reduction of the step
   };

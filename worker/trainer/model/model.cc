@@ -279,6 +279,22 @@ std::vector<ProductUse> Model::Products() const {
   return products;
 }
 
+std::vector<bool> Model::ReadInBf16() const {
+  std::vector<bool> bf16(parameters_.outline().params.size(), false);
+  if (options_.activations != DType::kBf16) return bf16;
+  for (const Block& block : blocks_) {
+    for (const Linear* linear : block.mixer->linears()) {
+      const LayerRecipe& recipe = linear->recipe();
+      bf16[linear->info().weight] = !recipe[OperandRole::kFpropWeight].has_value() &&
+                                    !recipe[OperandRole::kDgradWeight].has_value();
+    }
+  }
+  bf16[head_.param()] = true;
+  // Positions are added in FP32. A tied head has the same parameter.
+  bf16[embedding_] = positions_ < 0;
+  return bf16;
+}
+
 absl::Status Model::Plan() {
   const DType dtype = options_.activations;
   const Places places = {step_, figures_, saved_, scratch_, transient_};

@@ -64,26 +64,26 @@ void Parameters::LayOut() {
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const int64_t end = b + 1 < buckets_.size() ? buckets_[b + 1].first : elements_;
     buckets_[b].elements = end - buckets_[b].first;
-    buckets_[b].slot = static_cast<int>((buckets_.size() - 1 - b) % 2);
+    buckets_[b].gradient_slot = static_cast<int>((buckets_.size() - 1 - b) % 2);
   }
   if (outline_.spec.tied_head) {
     buckets_.front().begins = outline_.spec.blocks();
-    buckets_.front().slot = kSlots - 1;
+    buckets_.front().gradient_slot = buckets_.front().weight_slot = kSlots - 1;
   }
 }
 
-absl::Status Parameters::Allocate(const Device& device, bool take_turns, Buffer& buffer,
-                                  std::vector<float*>& places) {
+absl::Status Parameters::Allocate(const Device& device, bool take_turns, int Bucket::*slot,
+                                  Buffer& buffer, std::vector<float*>& places) {
   std::array<int64_t, kSlots> sizes = {}, begins = {};
   for (const Bucket& bucket : buckets_) {
-    sizes[bucket.slot] = std::max(sizes[bucket.slot], bucket.elements);
+    sizes[bucket.*slot] = std::max(sizes[bucket.*slot], bucket.elements);
   }
   std::exclusive_scan(sizes.begin(), sizes.end(), begins.begin(), int64_t{0});
   const int64_t bytes =
       int64_t{sizeof(float)} * (take_turns ? begins.back() + sizes.back() : elements_);
   NIBBLE_ASSIGN_OR_RETURN(buffer, device.memory().Allocate(static_cast<size_t>(bytes)));
   for (const Bucket& bucket : buckets_) {
-    const int64_t first = take_turns ? begins[bucket.slot] : bucket.first;
+    const int64_t first = take_turns ? begins[bucket.*slot] : bucket.first;
     places.push_back(buffer.data<float>() + first);
   }
   return device.ops.elementwise().Zero(buffer.data(), bytes);
@@ -123,9 +123,10 @@ absl::StatusOr<std::unique_ptr<Parameters>> Parameters::Create(const Device& dev
   p.outline_ = outline;
   p.options_ = options;
   p.LayOut();
-  NIBBLE_RETURN_IF_ERROR(p.Allocate(device, p.weights_take_turns(), p.weights_, p.bucket_weights_));
-  NIBBLE_RETURN_IF_ERROR(
-      p.Allocate(device, p.gradients_take_turns(), p.gradients_, p.bucket_gradients_));
+  NIBBLE_RETURN_IF_ERROR(p.Allocate(device, p.weights_take_turns(), &Bucket::weight_slot,
+                                    p.weights_, p.bucket_weights_));
+  NIBBLE_RETURN_IF_ERROR(p.Allocate(device, p.gradients_take_turns(), &Bucket::gradient_slot,
+                                    p.gradients_, p.bucket_gradients_));
   if (p.weights_take_turns()) {
     const int64_t part = p.elements_ / options.world;
     NIBBLE_ASSIGN_OR_RETURN(p.masters_,

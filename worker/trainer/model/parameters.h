@@ -8,10 +8,10 @@
 //                   bucket by bucket.
 //
 // With ranks that shard gradients or weights, such a vector is not in memory: its buckets take
-// turns in slots, in the order of a pass. A slot of gradients is used again once its bucket has
-// been reduced, a slot of weights once they have been read; the rank then stores its part of the
-// weights in a vector of its own, the masters. The address of a parameter never changes, but
-// several parameters have the same one.
+// turns in slots, in the order of a pass: gradients in two, each of which is used again once its
+// bucket has been reduced, weights in one, while the next bucket arrives elsewhere. The rank then
+// stores its part of the weights in a vector of its own, the masters. The address of a parameter
+// never changes, but several parameters have the same one.
 //
 // Ownership: Parameters owns all vectors, in the device's memory; the outline is copied.
 // Thread-safety: none.
@@ -57,9 +57,10 @@ struct Bucket {
   // Written from the backward pass of this block on; from that of the head, with the final norm:
   // spec.blocks().
   int64_t begins = 0;
-  // Where it is in memory if buckets take turns: adjacent ones differ. The embedding of a tied head
-  // is in use from the beginning to the end of a pass, and has a slot of its own.
-  int slot = 0;
+  // Where it is in memory if buckets take turns. Of gradients adjacent buckets differ. The
+  // embedding of a tied head is in use from the beginning to the end of a pass, and has slots of
+  // its own.
+  int gradient_slot = 0, weight_slot = 0;
 };
 
 class Parameters : public ParameterView {
@@ -117,8 +118,8 @@ class Parameters : public ParameterView {
  private:
   Parameters() = default;
   void LayOut();
-  // Allocates a vector, or slots in which its buckets take turns; `places` is where each bucket is.
-  absl::Status Allocate(const Device& device, bool take_turns, Buffer& buffer,
+  // Allocates a vector, or the slots in which its buckets take turns; `places` is where each is.
+  absl::Status Allocate(const Device& device, bool take_turns, int Bucket::*slot, Buffer& buffer,
                         std::vector<float*>& places);
   absl::Status Initialise(const Device& device, uint64_t seed);
   float* At(const std::vector<float*>& places, int64_t param) const {

@@ -110,7 +110,7 @@ absl::Status ShardedAdamW::Settle(Sent& sent) {
 absl::Status ShardedAdamW::BeginGradients(int64_t part) {
   if (!parameters_.gradients_take_turns()) return absl::OkStatus();
   for (const Bucket& bucket : parameters_.buckets()) {
-    if (bucket.begins == part) NIBBLE_RETURN_IF_ERROR(Settle(sent_[bucket.slot]));
+    if (bucket.begins == part) NIBBLE_RETURN_IF_ERROR(Settle(sent_[bucket.gradient_slot]));
   }
   return absl::OkStatus();
 }
@@ -131,7 +131,7 @@ absl::Status ShardedAdamW::BeginReduce(int64_t block, bool first) {
     NIBBLE_RETURN_IF_ERROR(collective_.ReduceScatter(gradients, sums, part.elements));
     NIBBLE_RETURN_IF_ERROR(transfers.Record(*reduced_[b]));
     if (parameters_.gradients_take_turns()) {
-      sent_[bucket.slot] = {.bucket = index, .adds = !first};
+      sent_[bucket.gradient_slot] = {.bucket = index, .adds = !first};
     }
   }
   return absl::OkStatus();

@@ -1,16 +1,21 @@
 // Gathers the weights of each bucket for the passes of the model, if they take turns in the slots
-// of Parameters (ZeRO-3): a rank stores its part of them, and the whole of two adjacent buckets at
-// a time. While one bucket is computed with, the next one of the pass arrives.
+// of Parameters (ZeRO-3): a rank stores its part of them, and a whole bucket at a time. While one
+// bucket is computed with, a message with the next one of the pass arrives.
 //
-// A bucket that is still in its slot is not gathered again: where the passes turn, the last two
-// are, and the embedding of a tied head always is.
+// A message is a rank's part of a bucket as it is read: parameters of which passes read no more
+// than the BF16 rounding are sent in BF16, all others in FP32. So the bits of a run are those of a
+// rank that has all weights.
 //
-// Ownership: borrows device, parameters, optimizer and collective. Thread-safety: none; every rank
-// makes the same calls in the same order.
+// A bucket that is still in its slot is not gathered again: where the passes turn, the last one is,
+// and the embedding of a tied head always is.
+//
+// Ownership: borrows device, parameters, optimizer and collective; owns the messages.
+// Thread-safety: none; every rank makes the same calls in the same order.
 #ifndef NIBBLE_WORKER_TRAINER_OPTIM_WEIGHT_GATHERS_H_
 #define NIBBLE_WORKER_TRAINER_OPTIM_WEIGHT_GATHERS_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -31,40 +36,59 @@ class WeightGathers {
                                                                const ShardedAdamW& optimizer,
                                                                Collective& collective);
 
+  // Between steps, the same on all ranks: which parameters are sent in BF16, by their index; none
+  // before the first call.
+  void SetForms(const std::vector<bool>& in_bf16);
   // The weights have changed: what is in the slots is stale.
   void Forget();
   // Before part `part` of a forward or backward pass (see PassHooks) reads its weights: computation
   // enqueued afterwards finds them in their slots. A backward pass does not read the embedding.
-  absl::Status BeforeForward(int64_t part);
+  // `then_backward`: the backward pass follows.
+  absl::Status BeforeForward(int64_t part, bool then_backward);
   absl::Status BeforeBackward(int64_t part);
 
-  // The number of gathers so far, and the bytes that this rank sent to each other one.
+  size_t message_bytes() const { return messages_.bytes(); }  // of all ranks, in memory
+  // So far: gathers, and the bytes that this rank sent to each other one.
   int64_t gathers() const { return gathers_; }
   int64_t bytes_sent() const { return bytes_sent_; }
 
  private:
-  struct Slot {
-    int64_t bucket = -1;  // that is there, or arriving; -1: none
-    std::unique_ptr<Event> left, arrived;
+  struct Run {                // adjacent elements of one form
+    int64_t first, elements;  // of the bucket
+    bool bf16;
+    int64_t at;  // byte of the rank's message
+  };
+  struct Message {
+    std::vector<std::vector<Run>> runs;  // by rank
+    int64_t bytes = 0;                   // the largest of all ranks
   };
 
   WeightGathers(const Device& device, const Parameters& parameters, const ShardedAdamW& optimizer,
                 Collective& collective)
       : device_(device), parameters_(parameters), optimizer_(optimizer), collective_(collective) {}
 
-  // Begins to gather a bucket, unless it is there. Everything enqueued so far may still read its
-  // slot.
+  Message Plan(int64_t bucket, const std::vector<bool>& in_bf16) const;
+  bool InSlot(int64_t bucket) const {
+    return in_slot_[parameters_.buckets()[bucket].weight_slot] == bucket;
+  }
+  // Copies the elements of a run, from FP32 to their form and back.
+  absl::Status Pack(const Run& run, const float* from, char* message);
+  absl::Status Unpack(const Run& run, const char* message, float* to);
+  // Begins to gather a bucket.
   absl::Status Begin(int64_t bucket);
-  // Computation waits for `bucket`; begins to gather `next`, if there is one.
+  // Computation waits until `bucket` is in its slot; begins to gather `next`, if there is one.
   absl::Status Use(int64_t bucket, int64_t next);
 
   Device device_;
   const Parameters& parameters_;
   const ShardedAdamW& optimizer_;
   Collective& collective_;
-  std::vector<int64_t> bucket_of_part_;  // [blocks + 2], from the embedding on
-  int64_t first_of_backward_ = 0;        // the first bucket that backward passes read
-  std::array<Slot, Parameters::kSlots> slots_;
+  std::vector<int64_t> bucket_of_part_;                   // [blocks + 2], from the embedding on
+  std::vector<Message> plans_;                            // by bucket
+  std::array<int64_t, Parameters::kSlots> in_slot_ = {};  // bucket, or -1
+  int64_t arriving_ = -1;                                 // bucket of the messages, or -1
+  Buffer messages_;                                       // [world, bytes of the message]
+  std::unique_ptr<Event> packed_, arrived_;
   int64_t gathers_ = 0, bytes_sent_ = 0;
 };
 
