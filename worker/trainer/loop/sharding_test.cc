@@ -215,6 +215,29 @@ TEST_P(Levels, SendNoMoreOfAWeightThanIsRead) {
   EXPECT_GT(rounded.bytes_sent, exact.bytes_sent / 2) << "norms and biases are in FP32";
 }
 
+TEST_P(Levels, PackedWeightsGiveTheBitsOfWeightsInFp32AndTakeLessOfTheWire) {
+  for (const int world : {2, 4}) {
+    JobSpec spec = ShardedSpec(GetParam(), world, 2);
+    spec.changes.clear();
+    // Steps that sample figures send quantised weights in FP32.
+    spec.metrics.precision_every = 1;
+    const std::vector<ShardedRun> exact = TrainSharded(spec, JobSharding::kWeights);
+    spec.metrics.precision_every = 0;
+    const std::vector<ShardedRun> packed = TrainSharded(spec, JobSharding::kWeights);
+    ASSERT_EQ(packed.size(), exact.size());
+    for (size_t r = 0; r < packed.size(); ++r) {
+      EXPECT_EQ(packed[r].losses, exact[r].losses);
+      EXPECT_EQ(packed[r].norms, exact[r].norms);
+      EXPECT_EQ(packed[r].weights, exact[r].weights);
+      EXPECT_EQ(packed[r].moments, exact[r].moments);
+      EXPECT_EQ(packed[r].gathers, exact[r].gathers);
+      EXPECT_LT(packed[r].bytes_sent, exact[r].bytes_sent * 6 / 10);
+    }
+    RecordProperty(absl::StrCat("bytes_in_fp32_", world), static_cast<int>(exact[0].bytes_sent));
+    RecordProperty(absl::StrCat("bytes_packed_", world), static_cast<int>(packed[0].bytes_sent));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Levels, testing::Values(HybridSpec(), Gpt2Spec()),
                          [](const auto& info) { return info.param.name; });
 

@@ -167,7 +167,7 @@ absl::Status Trainer::SetRecipe(int64_t step) {
   } else {
     NIBBLE_RETURN_IF_ERROR(model_->SetRecipe(recipe));
   }
-  if (exchange_.weights != nullptr) exchange_.weights->SetForms(model_->ReadInBf16());
+  if (exchange_.weights != nullptr) NIBBLE_RETURN_IF_ERROR(exchange_.weights->SetModel(*model_));
   if (spec_.training.products == JobProducts::kNative) {
     NIBBLE_RETURN_IF_ERROR(CheckNative(model_->Products()));
   }
@@ -283,7 +283,10 @@ absl::Status Trainer::Exchange::AfterBackward(int64_t part) {
 }
 
 absl::Status Trainer::BeginStep(const StepContext& context) {
-  if (exchange_.weights != nullptr) exchange_.weights->Forget();
+  if (exchange_.weights != nullptr) {
+    // Statistics are those of whole weights.
+    NIBBLE_RETURN_IF_ERROR(exchange_.weights->BeginStep(/*packs=*/!context.statistics));
+  }
   return model_->BeginStep(context);
 }
 

@@ -167,6 +167,10 @@ absl::Status Model::Build() {
   }
   NIBBLE_ASSIGN_OR_RETURN(final_.norm, FindNorm(parameters_, "final_norm"));
   PlanZeros();
+  if (!parameters_.weights_take_turns()) return absl::OkStatus();
+  for (Linear* linear : linears()) {
+    if (parameters_.has_strips(linear->info().weight)) linear->GatherInStrips();
+  }
   return absl::OkStatus();
 }
 
@@ -279,15 +283,21 @@ std::vector<ProductUse> Model::Products() const {
   return products;
 }
 
+std::vector<Linear*> Model::linears() const {
+  std::vector<Linear*> all;
+  for (const Block& block : blocks_) {
+    for (Linear* linear : block.mixer->linears()) all.push_back(linear);
+  }
+  return all;
+}
+
 std::vector<bool> Model::ReadInBf16() const {
   std::vector<bool> bf16(parameters_.outline().params.size(), false);
   if (options_.activations != DType::kBf16) return bf16;
-  for (const Block& block : blocks_) {
-    for (const Linear* linear : block.mixer->linears()) {
-      const LayerRecipe& recipe = linear->recipe();
-      bf16[linear->info().weight] = !recipe[OperandRole::kFpropWeight].has_value() &&
-                                    !recipe[OperandRole::kDgradWeight].has_value();
-    }
+  for (const Linear* linear : linears()) {
+    const LayerRecipe& recipe = linear->recipe();
+    bf16[linear->info().weight] = !recipe[OperandRole::kFpropWeight].has_value() &&
+                                  !recipe[OperandRole::kDgradWeight].has_value();
   }
   bf16[head_.param()] = true;
   // Positions are added in FP32. A tied head has the same parameter.
@@ -303,9 +313,14 @@ absl::Status Model::Plan() {
     if (status.ok()) status = buffer->Allocate(kept_, dtype, tokens_, d_model_);
   }
   const bool turns = parameters_.weights_take_turns();
+  int64_t bucket = -1;  // whose working copies are next
+  const auto begin_bucket = [&](int64_t next) {
+    if (turns && next != bucket) step_.Rewind();
+    bucket = next;
+  };
   for (Block& block : blocks_) {
     if (options_.recompute) saved_.Rewind();
-    if (turns) step_.Rewind();
+    begin_bucket(parameters_.bucket_of(block.mixer->linears().front()->info().weight));
     scratch_.Rewind();
     if (status.ok()) status = block.input.Allocate(kept_, dtype, tokens_, d_model_);
     if (status.ok()) status = AllocateFloats(saved_, tokens_, block.rstd);
@@ -322,7 +337,7 @@ absl::Status Model::Plan() {
   if (status.ok() && final_.norm.params.centered)
     status = AllocateFloats(kept_, tokens_, final_.mean);
   scratch_.Rewind();
-  if (turns) step_.Rewind();
+  begin_bucket(static_cast<int64_t>(parameters_.buckets().size()) - 1);
   if (status.ok()) status = head_.Allocate(tokens_, step_, scratch_);
   if (!status.ok()) return status;
   // One count for each head; heads have a buffer each, so the region's size gives their number.

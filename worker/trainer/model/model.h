@@ -127,13 +127,16 @@ class Model {
   // Called in every pass from now on. Borrowed; null: none.
   void set_hooks(PassHooks* hooks) { hooks_ = hooks != nullptr ? hooks : &no_hooks_; }
 
+  // In the order of the outline.
+  std::vector<Linear*> linears() const;
   // By parameter: whether passes read no more of it than its BF16 rounding, under the recipe in
   // effect.
   std::vector<bool> ReadInBf16() const;
 
   // Makes the working copies of the weights, and zeroes gradients that are only accumulated. What
   // takes turns (Parameters) is left to the passes: they make the copies of a block before they run
-  // it, all in the same memory, and zero the gradients of a bucket before they write it.
+  // it, those of all buckets in the same memory, and zero the gradients of a bucket before they
+  // write it.
   absl::Status BeginStep(const StepContext& context);
   // loss: [tokens], output. Also runs the head's backward pass, chunk by chunk; gradients are those
   // of scale · Σ loss.

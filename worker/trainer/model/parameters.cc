@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "common/bytes.h"
 #include "common/status_macros.h"
@@ -12,8 +13,17 @@ namespace nibble {
 
 namespace {
 
+int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
 int64_t PaddedElements(const ParamInfo& param) {
-  return (param.elements() + kParameterAlign - 1) / kParameterAlign * kParameterAlign;
+  return RoundUp(param.elements(), kParameterAlign);
+}
+
+// Of a strip of a linear weight; 0: it has none.
+int64_t StripElements(const ParamInfo& param) {
+  if (param.linear < 0 || param.shape[0] % Parameters::kStripRows != 0) return 0;
+  const int64_t strip = Parameters::kStripRows * param.shape[1];
+  return strip % kParameterAlign == 0 ? strip : 0;
 }
 
 // The block whose backward pass completes each parameter's gradient: that of the head and the final
@@ -38,6 +48,27 @@ FillInitial InitialValues(const ParamInfo& param, uint64_t seed, float* out) {
           .out = out};
 }
 
+bool Parameters::has_strips(int64_t param) const {
+  return buckets_[bucket_of_[param]].strips && StripElements(outline_.params[param]) > 0;
+}
+
+Parameters::Layout Parameters::Place(size_t first, size_t end, bool strips) const {
+  constexpr int64_t kMostCommon = int64_t{1} << 32;  // elements: more than the padding allowed
+  Layout layout;
+  int64_t common = kParameterAlign;  // what a part is a multiple of
+  for (size_t i = first; i < end; ++i) {
+    const int64_t strip = strips ? StripElements(outline_.params[i]) : 0;
+    if (strip > 0) {
+      layout.elements = RoundUp(layout.elements, strip);
+      common = std::min(std::lcm(common, strip), kMostCommon);
+    }
+    layout.offsets.push_back(layout.elements);
+    layout.elements += PaddedElements(outline_.params[i]);
+  }
+  layout.elements = RoundUp(layout.elements, common * options_.world);
+  return layout;
+}
+
 void Parameters::LayOut() {
   const std::vector<int64_t> blocks = CompletingBlocks(outline_);
   // From the last parameter on: a bucket ends at a block's first parameter once it is large enough.
@@ -49,21 +80,30 @@ void Parameters::LayOut() {
     begins[i] = i == 0 || (first_of_block && bytes >= options_.bucket_bytes);
     if (begins[i]) bytes = 0;
   }
-  const int64_t part = kParameterAlign * options_.world;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    if (begins[i]) {
-      elements_ = (elements_ + part - 1) / part * part;
-      buckets_.push_back({.first = elements_, .block = blocks[i]});
+  for (size_t first = 0; first < blocks.size();) {
+    size_t end = first + 1;
+    while (end < blocks.size() && !begins[end]) ++end;
+    Layout layout = Place(first, end, false);
+    bool strips = false;
+    if (options_.world > 1) {
+      const int64_t most = layout.elements + std::max(layout.elements / 4, kFreePadding);
+      Layout with_strips = Place(first, end, true);
+      strips = with_strips.elements <= most;
+      if (strips) layout = std::move(with_strips);
     }
-    buckets_.back().begins = blocks[i];
-    offsets_.push_back(elements_);
-    bucket_of_.push_back(static_cast<int64_t>(buckets_.size()) - 1);
-    elements_ += PaddedElements(outline_.params[i]);
+    for (const int64_t offset : layout.offsets) {
+      offsets_.push_back(elements_ + offset);
+      bucket_of_.push_back(static_cast<int64_t>(buckets_.size()));
+    }
+    buckets_.push_back({.first = elements_,
+                        .elements = layout.elements,
+                        .block = blocks[first],
+                        .begins = blocks[end - 1],
+                        .strips = strips});
+    elements_ += layout.elements;
+    first = end;
   }
-  elements_ = (elements_ + part - 1) / part * part;
   for (size_t b = 0; b < buckets_.size(); ++b) {
-    const int64_t end = b + 1 < buckets_.size() ? buckets_[b + 1].first : elements_;
-    buckets_[b].elements = end - buckets_[b].first;
     buckets_[b].gradient_slot = static_cast<int>((buckets_.size() - 1 - b) % 2);
   }
   if (outline_.spec.tied_head) {

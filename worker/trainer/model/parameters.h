@@ -61,6 +61,9 @@ struct Bucket {
   // embedding of a tied head is in use from the beginning to the end of a pass, and has slots of
   // its own.
   int gradient_slot = 0, weight_slot = 0;
+  // Parts end between strips of kStripRows rows of linear weights, so that the owner of a strip can
+  // quantise it.
+  bool strips = false;
 };
 
 class Parameters : public ParameterView {
@@ -69,6 +72,9 @@ class Parameters : public ParameterView {
   static constexpr int64_t kBucketBytes = int64_t{16} << 20;
 
   static constexpr int kSlots = 3;
+  // Strips cost padding: a bucket has them if it grows by no more than a quarter, or this much.
+  static constexpr int64_t kStripRows = 16;
+  static constexpr int64_t kFreePadding = int64_t{1} << 16;  // elements
 
   struct Options {
     int world = 1;
@@ -95,6 +101,8 @@ class Parameters : public ParameterView {
   // In the order of the flat vectors, which they cover; the backward pass completes the last first.
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t bucket_of(int64_t param) const { return bucket_of_[param]; }
+  // Whether a linear weight is divided between ranks in strips.
+  bool has_strips(int64_t param) const;
 
   bool gradients_take_turns() const { return options_.shards_gradients && options_.world > 1; }
   bool weights_take_turns() const { return options_.shards_weights && options_.world > 1; }
@@ -117,6 +125,12 @@ class Parameters : public ParameterView {
 
  private:
   Parameters() = default;
+  // The parameters [first, end) as a bucket: offsets in it, and its size.
+  struct Layout {
+    std::vector<int64_t> offsets;
+    int64_t elements = 0;
+  };
+  Layout Place(size_t first, size_t end, bool strips) const;
   void LayOut();
   // Allocates a vector, or the slots in which its buckets take turns; `places` is where each is.
   absl::Status Allocate(const Device& device, bool take_turns, int Bucket::*slot, Buffer& buffer,

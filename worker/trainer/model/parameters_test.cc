@@ -145,6 +145,28 @@ TEST(Parameters, BucketsAreWholeBlocksFromTheLastOnAndDivideByTheRanks) {
   }
 }
 
+TEST(Parameters, PartsEndBetweenStripsOfLinearWeights) {
+  TestDevice device(1);
+  for (const ModelSpec& spec : {HybridSpec(), Gpt2Spec()}) {
+    const Outline outline = *MakeOutline(spec);
+    for (const int world : {2, 3, 4}) {
+      const auto parameters = *Parameters::Create(device.device(), outline, 1, {.world = world});
+      for (const LinearInfo& linear : outline.linears) {
+        const bool whole_strips = linear.out % Parameters::kStripRows == 0;
+        ASSERT_EQ(parameters->has_strips(linear.weight), whole_strips) << linear.name;
+        if (!whole_strips) continue;
+        const Bucket& bucket = parameters->buckets()[parameters->bucket_of(linear.weight)];
+        const int64_t part = bucket.elements / world;
+        const int64_t begin = parameters->offset(linear.weight) - bucket.first;
+        for (int64_t end = part; end < bucket.elements; end += part) {
+          if (end <= begin || end >= begin + linear.out * linear.in) continue;
+          EXPECT_EQ((end - begin) % (Parameters::kStripRows * linear.in), 0) << linear.name;
+        }
+      }
+    }
+  }
+}
+
 // The ranges of memory of the buckets' weights and gradients.
 using Ranges = std::vector<std::pair<const float*, const float*>>;
 bool Overlap(const std::pair<const float*, const float*>& a,
