@@ -24,6 +24,7 @@ enum class JobDevice : uint8_t { kCpu, kCuda };
 enum class JobProducts : uint8_t { kFastest, kNative, kEmulated };
 enum class JobCollectives : uint8_t { kAuto, kNccl, kStaged };
 enum class JobReduction : uint8_t { kRankOrder, kNccl };
+enum class JobSharding : uint8_t { kOptimizer, kGradients, kWeights };  // as plan/sharding.h
 // Events of a job that can be posted; the coordinator maps its own events to them
 // (server/state/entities.h).
 enum class NotifyEvent : uint8_t {
@@ -119,6 +120,11 @@ inline constexpr Choice<JobCollectives> kChoices<JobCollectives>[] = {
 template <>
 inline constexpr Choice<JobReduction> kChoices<JobReduction>[] = {
     {JobReduction::kRankOrder, "rank_order"}, {JobReduction::kNccl, "nccl"}};
+template <>
+inline constexpr Choice<JobSharding> kChoices<JobSharding>[] = {
+    {JobSharding::kOptimizer, "optimizer"}, {JobSharding::kOptimizer, "zero1"},
+    {JobSharding::kGradients, "gradients"}, {JobSharding::kGradients, "zero2"},
+    {JobSharding::kWeights, "weights"},     {JobSharding::kWeights, "zero3"}};
 
 template <>
 inline constexpr Choice<NotifyEvent> kChoices<NotifyEvent>[] = {

@@ -151,6 +151,7 @@ struct ResourceSpec {
   JobDevice device = JobDevice::kCpu;
   JobCollectives collectives = JobCollectives::kAuto;
   JobReduction reduction = JobReduction::kRankOrder;
+  JobSharding sharding = JobSharding::kOptimizer;
   friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
 };
 

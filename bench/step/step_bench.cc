@@ -90,8 +90,7 @@ class Run {
     const auto passes = [&]() -> absl::Status {
       NIBBLE_RETURN_IF_ERROR(
           model_->Forward(context, batch, 1.0f / static_cast<float>(tokens), loss_.data<float>()));
-      return model_->Backward(context, batch,
-                              [](int64_t) { return absl::OkStatus(); });  // one rank
+      return model_->Backward(context, batch);
     };
     NIBBLE_RETURN_IF_ERROR(settings_.recorded ? passes_.Run({}, passes) : passes());
     NIBBLE_RETURN_IF_ERROR(decision_->Clear());

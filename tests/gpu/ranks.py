@@ -4,9 +4,10 @@
     tests/gpu/ranks.py BIN [RANKS=2] [STEPS=200]      BIN: the directory of nibble-trainer
 
 Sums over ranks are in rank order, so the losses of all steps have the same bits through NCCL and through the hosts'
-memory; with NCCL's own order of sums they are close. One rank through NCCL has the bits of one rank alone. Then a rank
-is killed in mid-run: the others must end by themselves and name it, and the job resumes with the same bits. Runs in a
-new directory below the current one; exits 1 if anything is not so. Prints a short table last.
+memory, and at every level of sharding; with NCCL's own order of sums they are close. One rank through NCCL has the
+bits of one rank alone. Then a rank is killed in mid-run: the others must end by themselves and name it, and the job
+resumes with the same bits. Runs in a new directory below the current one; exits 1 if anything is not so. Prints a short
+table last.
 """
 
 import json
@@ -26,7 +27,7 @@ training: {steps: %(steps)d, batch: %(batch)d, seed: 5}
 optimizer: {lr: 0.002, warmup_steps: 20}
 metrics: {log_every: 1}
 checkpoints: {every: 20, keep_last: 3}
-resources: {ranks: %(ranks)d, device: cuda, collectives: %(collectives)s, reduction: %(reduction)s}
+resources: {ranks: %(ranks)d, device: cuda, collectives: %(collectives)s, reduction: %(reduction)s, sharding: %(sharding)s}
 output: {directory: %(output)s}
 """
 
@@ -72,11 +73,12 @@ def main():
         " ".join(words[(7 * i + 3 * j * j) % len(words)] for j in range(400)) for i in range(300)))
     wrong = []
 
-    def start(name, world, collectives, reduction="rank_order"):
+    def start(name, world, collectives, reduction="rank_order", sharding="optimizer"):
         output = root / name
         spec = root / f"{name}.yaml"
         spec.write_text(JOB % {"corpus": corpus, "steps": steps, "batch": 8 * ranks, "ranks": world, "output": output,
-                               "collectives": collectives, "reduction": reduction})
+                               "collectives": collectives, "reduction": reduction,
+                               "sharding": sharding})
         log = open(root / f"{name}.log", "a")
         return output, subprocess.Popen([str(trainer), "--spec", str(spec), "--quiet"], stdout=log, stderr=log)
 
@@ -107,6 +109,10 @@ def main():
     found, _ = compare("nccl-order", run("nccl-order", ranks, "nccl", "nccl"), staged)
     if not found or abs(found[steps - 1] / staged[steps - 1] - 1) > 0.01:
         wrong.append("nccl-order: its last loss is not within 1 % of the others'")
+    for level in ("gradients", "weights"):
+        _, same = compare(level, run(level, ranks, "nccl", "rank_order", level), staged)
+        if same != "all":
+            wrong.append(f"{level}: its losses are not those of level optimizer")
     alone, _ = compare("one-rank", run("one-rank", 1, "auto"), None)
     _, same = compare("one-nccl", run("one-nccl", 1, "nccl"), alone)
     if same != "all":

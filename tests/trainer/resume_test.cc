@@ -330,6 +330,24 @@ TEST_F(Resume, AnyNumberOfRanksResumesFromTheSameState) {
   EXPECT_TRUE(SameTensors(Tensors("on4", 12), tensors));
 }
 
+TEST_F(Resume, TheLevelOfShardingMayChangeBetweenAttempts) {
+  const auto with = [](const char* level, int steps) {
+    return Settings{.ranks = 4, .steps = steps, .more = kCheckpoints, .sharding = level};
+  };
+  const std::vector<json> whole = Run("whole", with("optimizer", 15));
+  fs::path spec = WriteSpec("changed", with("weights", 15));
+  for (const auto& [steps, level] : {std::pair(4u, "gradients"), std::pair(9u, "weights")}) {
+    const pid_t child = Start("changed", spec);
+    while (LossByStep(Events("changed")).size() < steps) PauseOfPoll();
+    ASSERT_EQ(kill(child, SIGTERM), 0);
+    ASSERT_EQ(Wait(child), 101) << Chatter("changed");
+    spec = WriteSpec("changed", with(level, 15));
+  }
+  ASSERT_EQ(Wait(Start("changed", spec)), 0) << Chatter("changed");
+  EXPECT_EQ(Losses(Events("changed")), Losses(whole));
+  EXPECT_TRUE(SameTensors(Tensors("changed", 15), Tensors("whole", 15)));
+}
+
 // The reference is a run that resumes at step 0 from a checkpoint into which the same weights were
 // written with moments of 0.
 TEST_F(Resume, ARunBeginsWithTheWeightsOfAnotherAndResumesFromItsOwn) {

@@ -59,6 +59,19 @@ TEST_F(TrainerProcess, OneTwoAndFourRanksAgreeWithinTheNoiseOfFp32Sums) {
   }
 }
 
+TEST_F(TrainerProcess, EveryLevelOfShardingGivesTheSameLosses) {
+  // One micro-batch in a step on four ranks, two on two, where ranks are summed in each.
+  const auto losses = [&](int ranks, const std::string& sharding) {
+    const std::string name = sharding + std::to_string(ranks);
+    return Losses(Run(name, {.ranks = ranks, .sharding = sharding}));
+  };
+  const std::vector<double> four = losses(4, "optimizer");
+  EXPECT_EQ(losses(4, "gradients"), four);
+  EXPECT_EQ(losses(4, "weights"), four);
+  EXPECT_EQ(losses(2, "weights"), losses(2, "gradients"));
+  EXPECT_EQ(losses(1, "weights"), losses(1, "optimizer"));
+}
+
 TEST_F(TrainerProcess, APlannedChangeTakesEffectAtTheDecayOnAllRanks) {
   const std::string change = "changes: [{at: lr-decay, set: {fprop: bf16}, reason: test}]\n";
   for (const int ranks : {1, 2}) {

@@ -54,8 +54,8 @@ fs::path TrainerProcess::WriteSpec(const std::string& name, const Settings& s) c
       << ", validate_every: 6, validation_batches: 1}\n"
       << "optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: 0.3333}\n"
       << "metrics: {log_every: 1, precision_every: 4}\n"
-      << "resources: {ranks: " << s.ranks << ", threads: " << s.threads
-      << ", device: " << s.device << "}\n"
+      << "resources: {ranks: " << s.ranks << ", threads: " << s.threads << ", device: " << s.device
+      << ", sharding: " << s.sharding << "}\n"
       << "output: {directory: " << (root_ / name).string() << "}\n"
       << s.more;
   return path;
@@ -77,8 +77,7 @@ pid_t TrainerProcess::Start(const std::string& name, const fs::path& spec,
     words.insert(words.end(), {"/bin/sh", "-c", kOnDisk, "sh", absl::StrCat(disk_bytes),
                                checkpoints, absl::StrCat(disk_bytes - kLeftOnDisk)});
   }
-  words.insert(words.end(),
-               {BuiltProgram(program_), "--spec", spec.string()});
+  words.insert(words.end(), {BuiltProgram(program_), "--spec", spec.string()});
   words.insert(words.end(), flags.begin(), flags.end());
   const OwnedDescriptor log(
       open((root_ / (name + ".err")).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));

@@ -34,6 +34,7 @@ class TrainerProcess : public testing::Test {
     std::string precision = "bf16";
     std::string device = TestDevice();
     std::string more;  // additional lines of YAML
+    std::string sharding = "optimizer";
   };
 
   void SetUp() override;

@@ -59,7 +59,7 @@ struct Outcome {
   std::vector<bool> updated;
   std::vector<std::string> bad;  // operands with NaN
   std::vector<float> amaxes;     // of sampled operands
-  std::vector<float> weights;
+  std::vector<float> weights;    // of the rank's parts
   double validation = 0;
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
@@ -68,23 +68,36 @@ Outcome Train(const JobSpec& spec, const Device& device, Collective& collective)
   Outcome outcome;
   Memory& memory = device.memory();
   // Every block is a bucket of its own.
+  const JobSharding level = spec.resources.sharding;
   const std::unique_ptr<Parameters> parameters =
-      *Parameters::Create(device, *MakeOutline(spec.model), spec.training.seed, collective.world(),
-                          /*bucket_bytes=*/1);
+      *Parameters::Create(device, *MakeOutline(spec.model), spec.training.seed,
+                          {.world = collective.world(),
+                           .bucket_bytes = 1,
+                           .shards_gradients = level != JobSharding::kOptimizer,
+                           .shards_weights = level == JobSharding::kWeights,
+                           .rank = collective.rank()});
   absl::StatusOr<std::unique_ptr<Trainer>> made = Trainer::Create(
       spec, {.device = device, .collective = collective, .parameters = *parameters});
   EXPECT_TRUE(made.ok()) << made.status();
   Trainer& trainer = **made;
-  // A weight that is NaN for one step.
-  float* const weight = parameters->weight(*trainer.outline().Find("blocks.1.mlp.up.weight")) + 3;
+  // A weight that is NaN for one step, where it is stored.
+  const int64_t changed = *trainer.outline().Find("blocks.1.mlp.up.weight");
+  float* weight = parameters->weight(changed) + 3;
+  if (parameters->weights_take_turns()) {
+    const int64_t bucket = parameters->bucket_of(changed);
+    const ShardedAdamW::Part& part = trainer.optimizer().parts()[bucket];
+    const int64_t at = parameters->offset(changed) + 3 - part.first;
+    const bool mine = at >= 0 && at < part.elements;
+    weight = mine ? trainer.optimizer().weights(bucket) + at : nullptr;
+  }
   float good = 0;
   for (int64_t step = 0; step < kSteps; ++step) {
-    if (step == 6) {
+    if (step == 6 && weight != nullptr) {
       const float bad = std::numeric_limits<float>::quiet_NaN();
       EXPECT_TRUE(memory.CopyOut(&good, weight, sizeof good).ok());
       EXPECT_TRUE(memory.CopyIn(weight, &bad, sizeof bad).ok());
     }
-    if (step == 7) {
+    if (step == 7 && weight != nullptr) {
       EXPECT_TRUE(memory.CopyIn(weight, &good, sizeof good).ok());
     }
     const Trainer::BatchSource batches = [&](int64_t at, int64_t micro) {
@@ -107,12 +120,16 @@ Outcome Train(const JobSpec& spec, const Device& device, Collective& collective)
       outcome.validation = *loss;
     }
   }
-  outcome.weights.resize(parameters->elements());
   EXPECT_TRUE(device.backend.Synchronize().ok());
-  EXPECT_TRUE(memory
-                  .CopyOut(outcome.weights.data(), parameters->weights(),
-                           outcome.weights.size() * sizeof(float))
-                  .ok());
+  const ShardedAdamW& optimizer = trainer.optimizer();
+  for (size_t b = 0; b < optimizer.parts().size(); ++b) {
+    std::vector<float> part(optimizer.parts()[b].elements);
+    EXPECT_TRUE(memory
+                    .CopyOut(part.data(), optimizer.weights(static_cast<int64_t>(b)),
+                             part.size() * sizeof(float))
+                    .ok());
+    outcome.weights.insert(outcome.weights.end(), part.begin(), part.end());
+  }
   return outcome;
 }
 
@@ -143,25 +160,34 @@ TEST_P(LateTrainer, GivesTheBitsOfTheCpuWhateverTheOrderOfItsQueues) {
   }
 }
 
-TEST_P(LateTrainer, TwoRanksOnTheirDevicesGiveTheBitsOfTwoOnTheCpu) {
+TEST_P(LateTrainer, TwoRanksOnTheirDevicesGiveTheBitsOfTwoOnTheCpuAtAnyLevelOfSharding) {
   constexpr int kWorld = 2;
-  const JobSpec spec = LateSpec(GetParam(), kWorld);
-  std::vector<Outcome> expected(kWorld), late(kWorld);
-  RunRanks(kWorld, [&](int r, std::unique_ptr<Collective> collective) {
-    TestDevice cpu(1);
-    expected[r] = Train(spec, cpu.device(), *collective);
-  });
-  EXPECT_EQ(expected[0].losses, expected[1].losses);
-  EXPECT_EQ(expected[0].weights, expected[1].weights);
-  RunRanks(kWorld, [&](int r, std::unique_ptr<Collective> collective) {
-    auto made = LateDevice::Create({.seed = static_cast<uint64_t>(11 * (r + 1))});
-    ASSERT_TRUE(made.ok()) << made.status();
-    LateDevice& device = **made;
-    auto staged = StagedCollective::Create(device.backend(), std::move(collective), 4096);
-    ASSERT_TRUE(staged.ok()) << staged.status();
-    late[r] = Train(spec, {device.backend(), device.gemm(), device.ops()}, **staged);
-  });
-  for (int r = 0; r < kWorld; ++r) ExpectSame(late[r], expected[r]);
+  JobSpec spec = LateSpec(GetParam(), kWorld);
+  std::vector<Outcome> gradients;  // of the level
+  for (const JobSharding level :
+       {JobSharding::kOptimizer, JobSharding::kGradients, JobSharding::kWeights}) {
+    SCOPED_TRACE(std::string(ChoiceName(level)));
+    spec.resources.sharding = level;
+    std::vector<Outcome> expected(kWorld), late(kWorld);
+    RunRanks(kWorld, [&](int r, std::unique_ptr<Collective> collective) {
+      TestDevice cpu(1);
+      expected[r] = Train(spec, cpu.device(), *collective);
+    });
+    EXPECT_EQ(expected[0].losses, expected[1].losses);
+    RunRanks(kWorld, [&](int r, std::unique_ptr<Collective> collective) {
+      auto made = LateDevice::Create({.seed = static_cast<uint64_t>(11 * (r + 1))});
+      ASSERT_TRUE(made.ok()) << made.status();
+      LateDevice& device = **made;
+      auto staged = StagedCollective::Create(device.backend(), std::move(collective), 4096);
+      ASSERT_TRUE(staged.ok()) << staged.status();
+      late[r] = Train(spec, {device.backend(), device.gemm(), device.ops()}, **staged);
+    });
+    for (int r = 0; r < kWorld; ++r) ExpectSame(late[r], expected[r]);
+    if (level == JobSharding::kGradients) gradients = expected;
+    if (level == JobSharding::kWeights) {
+      for (int r = 0; r < kWorld; ++r) ExpectSame(expected[r], gradients[r]);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Presets, LateTrainer, testing::Values("bf16", "nvfp4", "mxfp4", "mxfp8"),

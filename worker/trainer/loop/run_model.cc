@@ -40,7 +40,11 @@ absl::StatusOr<std::unique_ptr<RunModel>> RunModel::Create(const JobSpec& spec,
   const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
   if (!outline.ok()) return OfSpec(outline.status());
   absl::StatusOr<std::unique_ptr<Parameters>> parameters =
-      Parameters::Create(device, *outline, spec.training.seed, collective.world());
+      Parameters::Create(device, *outline, spec.training.seed,
+                         {.world = collective.world(),
+                          .shards_gradients = spec.resources.sharding != JobSharding::kOptimizer,
+                          .shards_weights = spec.resources.sharding == JobSharding::kWeights,
+                          .rank = collective.rank()});
   if (!parameters.ok()) return OfSpec(NameBound(spec, parameters.status()));
   run->parameters_ = *std::move(parameters);
   absl::StatusOr<std::unique_ptr<Trainer>> trainer = Trainer::Create(

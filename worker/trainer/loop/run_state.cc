@@ -21,16 +21,19 @@ constexpr int64_t kStagedElements = int64_t{1} << 20;
 struct Owned {
   int64_t begin = 0, count = 0;  // of the parameter
   int64_t state = 0;             // where its moments begin
+  float* weights = nullptr;      // [count]
 };
 Owned OwnedOf(const Parameters& parameters, int64_t param, const ShardedAdamW& optimizer) {
-  const ShardedAdamW::Part& part = optimizer.parts()[parameters.bucket_of(param)];
+  const int64_t bucket = parameters.bucket_of(param);
+  const ShardedAdamW::Part& part = optimizer.parts()[bucket];
   const int64_t at = parameters.offset(param);
   const int64_t end = at + parameters.outline().params[param].elements();
   const int64_t from = std::max(at, part.first);
   const int64_t to = std::min(end, part.first + part.elements);
   return {.begin = from - at,
           .count = std::max<int64_t>(to - from, 0),
-          .state = part.state + from - part.first};
+          .state = part.state + from - part.first,
+          .weights = optimizer.weights(bucket) + from - part.first};
 }
 
 // Loads a range of a stored tensor into device memory, through a buffer of bounded size.
@@ -132,7 +135,7 @@ RunState::RunState(const JobSpec& spec, const Device& device, Trainer& trainer)
                          .count = owned.count});
       pieces_.push_back({from, static_cast<size_t>(owned.count) * sizeof(float)});
     };
-    add(kMasterPrefix, parameters.weight(param) + owned.begin);
+    add(kMasterPrefix, owned.weights);
     add(kFirstMomentPrefix, optimizer.first_moment() + owned.state);
     add(kSecondMomentPrefix, optimizer.second_moment() + owned.state);
   }
@@ -217,8 +220,14 @@ absl::Status RunState::LoadWeights(const CheckpointReader& checkpoint) {
   for (size_t i = 0; i < params.size(); ++i) {
     const std::string name = absl::StrCat(kMasterPrefix, params[i].name);
     NIBBLE_RETURN_IF_ERROR(CheckTensor(checkpoint, name, FileDType::kF32, params[i].shape));
-    NIBBLE_RETURN_IF_ERROR(LoadRange(checkpoint, name, 0, params[i].elements(), device_.memory(),
-                                     parameters.weight(static_cast<int64_t>(i))));
+    const auto param = static_cast<int64_t>(i);
+    Owned loaded = {.count = params[i].elements(), .weights = parameters.weight(param)};
+    if (parameters.weights_take_turns()) {
+      loaded = OwnedOf(parameters, param, trainer_.optimizer());
+      if (loaded.count == 0) continue;
+    }
+    NIBBLE_RETURN_IF_ERROR(
+        LoadRange(checkpoint, name, loaded.begin, loaded.count, device_.memory(), loaded.weights));
   }
   return absl::OkStatus();
 }

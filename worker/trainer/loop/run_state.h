@@ -1,8 +1,8 @@
 // Saves a run's state as the named tensors of a checkpoint, and loads it: training resumes bit for
 // bit.
 //
-// Every rank saves the weights and moments that it owns (ZeRO-1), rank 0 also the rest; any world
-// size can load the result. worker/weights/checkpoint_weights.h names the tensors.
+// Every rank saves the weights and moments that it owns, rank 0 also the rest; any world size and
+// any level of sharding can load the result. worker/weights/checkpoint_weights.h names the tensors.
 // Step, seed, recipe timeline, spec and formula version are in the checkpoint's header.
 //
 // Ownership: borrows the trainer. Thread-safety: none; between two steps.

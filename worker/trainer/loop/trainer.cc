@@ -68,6 +68,12 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobSpec& spec,
                             .epsilon = static_cast<float>(o.epsilon),
                             .weight_decay = static_cast<float>(o.weight_decay)}));
   trainer->optimizer_ = std::move(optimizer);
+  trainer->exchange_.optimizer = trainer->optimizer_.get();
+  if (options.parameters.weights_take_turns()) {
+    NIBBLE_ASSIGN_OR_RETURN(trainer->exchange_.weights,
+                            WeightGathers::Create(options.device, options.parameters,
+                                                  trainer->optimizer(), options.collective));
+  }
 
   NIBBLE_RETURN_IF_ERROR(AllocateFloats(options.device.memory(), trainer->tokens_, trainer->loss_));
   NIBBLE_ASSIGN_OR_RETURN(trainer->feed_,
@@ -163,6 +169,7 @@ absl::Status Trainer::SetRecipe(int64_t step) {
     }
     NIBBLE_RETURN_IF_ERROR(model.status());
     model_ = *std::move(model);
+    model_->set_hooks(&exchange_);
     // Nothing else is allocated yet but what the plan knows, and no pass has run.
     const MemoryPlan plan = memory();
     const size_t used = options_.device.memory().use().used;
@@ -170,6 +177,7 @@ absl::Status Trainer::SetRecipe(int64_t step) {
   } else {
     NIBBLE_RETURN_IF_ERROR(model_->SetRecipe(recipe));
   }
+  if (exchange_.weights != nullptr) NIBBLE_RETURN_IF_ERROR(exchange_.weights->SetModel(*model_));
   if (spec_.training.products == JobProducts::kNative) {
     NIBBLE_RETURN_IF_ERROR(CheckNative(model_->Products()));
   }
@@ -189,7 +197,9 @@ Model::Options Trainer::ModelOptions() const {
 MemoryPlan Trainer::memory() const {
   MemoryPlan plan = model_->memory();
   constexpr size_t kBytes = sizeof(float);
-  plan.weights = plan.gradients = static_cast<size_t>(parameters().elements()) * kBytes;
+  plan.weights = parameters().weight_bytes();
+  if (exchange_.weights != nullptr) plan.weights += exchange_.weights->message_bytes();
+  plan.gradients = parameters().gradient_bytes() + optimizer_->sum_bytes();
   plan.moments = 2 * static_cast<size_t>(optimizer_->elements()) * kBytes;
   plan.fixed = fixed_memory_;
   return plan;
@@ -255,10 +265,33 @@ StepContext Trainer::ContextFor(int64_t step, int64_t micro, const FedBatch& bat
                      .doc_begin = batch.doc_begin},
           .first_token = before * tokens_,
           .batch_tokens = TokensPerStep(spec_),
-          .first_micro_batch = micro == 0};
+          .new_gradients = micro == 0 || parameters().gradients_take_turns()};
+}
+
+absl::Status Trainer::Exchange::BeforeForward(int64_t part) {
+  return weights == nullptr ? absl::OkStatus() : weights->BeforeForward(part, trains);
+}
+
+absl::Status Trainer::Exchange::BeforeBackward(int64_t part) {
+  if (weights != nullptr) NIBBLE_RETURN_IF_ERROR(weights->BeforeBackward(part));
+  return optimizer->BeginGradients(part);
+}
+
+absl::Status Trainer::Exchange::AfterBackward(int64_t part) {
+  return reduces ? optimizer->BeginReduce(part, first) : absl::OkStatus();
+}
+
+absl::Status Trainer::BeginStep(const StepContext& context) {
+  if (exchange_.weights != nullptr) {
+    // Statistics are those of whole weights.
+    NIBBLE_RETURN_IF_ERROR(exchange_.weights->BeginStep(/*packs=*/!context.statistics));
+  }
+  return model_->BeginStep(context);
 }
 
 absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled) {
+  const bool turns = parameters().gradients_take_turns();
+  exchange_.trains = true;
   for (int64_t micro = 0; micro < micro_batches_; ++micro) {
     NIBBLE_ASSIGN_OR_RETURN(const Batch batch, batches(step, micro));
     NIBBLE_ASSIGN_OR_RETURN(const FedBatch fed, LoadBatch(step, batch));
@@ -267,7 +300,7 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
     StepContext context = ContextFor(step, micro, fed);
     // Weights are quantised once a step, before the first micro-batch.
     context.statistics = sampled;
-    if (micro == 0) NIBBLE_RETURN_IF_ERROR(model_->BeginStep(context));
+    if (micro == 0) NIBBLE_RETURN_IF_ERROR(BeginStep(context));
     context.statistics = sampled && micro + 1 == micro_batches_;
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kWeights));
     const ModelBatch view = {.tokens = fed.tokens, .targets = fed.targets};
@@ -280,20 +313,25 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
                                                       .n = tokens_,
                                                       .numbers = decision_->mine()});
     };
-    const bool exchanges = micro + 1 == micro_batches_ && options_.collective.world() > 1;
+    const bool exchanges =
+        (turns || micro + 1 == micro_batches_) && options_.collective.world() > 1;
+    exchange_.reduces = exchanges;
+    exchange_.first = micro == 0 || !turns;
     const auto backward = [&]() -> absl::Status {
-      NIBBLE_RETURN_IF_ERROR(model_->Backward(context, view, [&](int64_t block) {
-        return exchanges ? optimizer_->BeginReduce(block) : absl::OkStatus();
-      }));
+      NIBBLE_RETURN_IF_ERROR(model_->Backward(context, view));
       return model_->CountNonFinite(decision_->mine());
     };
     const auto run = [&](RecordedPasses::Kind kind, bool as_always,
                          absl::FunctionRef<absl::Status()> pass) {
       return as_always && !enqueue_each_ ? passes_.Run({kind, micro, fed.slot}, pass) : pass();
     };
-    NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kForward, !sampled, forward));
+    // The forward pass writes the head's gradients. A recording cannot wait for another queue.
+    NIBBLE_RETURN_IF_ERROR(optimizer_->BeginGradients(outline().spec.blocks()));
+    const bool gathers = exchange_.weights != nullptr;
+    NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kForward, !sampled && !gathers, forward));
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kForward));
-    NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kBackward, !sampled && !exchanges, backward));
+    NIBBLE_RETURN_IF_ERROR(
+        run(RecordedPasses::Kind::kBackward, !sampled && !gathers && !exchanges, backward));
     NIBBLE_RETURN_IF_ERROR(feed_->Done());
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kBackward));
   }
@@ -361,12 +399,13 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask a
 absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t count) {
   NIBBLE_RETURN_IF_ERROR(PrepareRecipe());
   NIBBLE_RETURN_IF_ERROR(decision_->Clear());
+  exchange_.trains = false;
   for (int64_t i = 0; i < count; ++i) {
     for (int64_t micro = 0; micro < micro_batches_; ++micro) {
       NIBBLE_ASSIGN_OR_RETURN(const Batch batch, batches(i, micro));
       NIBBLE_ASSIGN_OR_RETURN(const FedBatch fed, LoadBatch(i, batch));
       const StepContext context = ContextFor(i, micro, fed);
-      if (i == 0 && micro == 0) NIBBLE_RETURN_IF_ERROR(model_->BeginStep(context));
+      if (i == 0 && micro == 0) NIBBLE_RETURN_IF_ERROR(BeginStep(context));
       const ModelBatch view = {.tokens = fed.tokens, .targets = fed.targets};
       NIBBLE_RETURN_IF_ERROR(model_->Evaluate(context, view, loss_.data<float>()));
       NIBBLE_RETURN_IF_ERROR(

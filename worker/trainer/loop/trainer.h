@@ -35,6 +35,7 @@
 #include "worker/trainer/optim/operand_guards.h"
 #include "worker/trainer/optim/sharded_adamw.h"
 #include "worker/trainer/optim/step_decision.h"
+#include "worker/trainer/optim/weight_gathers.h"
 
 namespace nibble {
 
@@ -159,9 +160,24 @@ class Trainer {
   const Outline& outline() const { return options_.parameters.outline(); }
   const Parameters& parameters() const { return options_.parameters; }
   const ShardedAdamW& optimizer() const { return *optimizer_; }
+  const WeightGathers* weight_gathers() const { return exchange_.weights.get(); }  // null: none
   int rank() const { return options_.collective.rank(); }
 
  private:
+  // What ranks exchange during the passes: gradients that are complete, and weights that take
+  // turns.
+  struct Exchange : PassHooks {
+    absl::Status BeforeForward(int64_t part) override;
+    absl::Status BeforeBackward(int64_t part) override;
+    absl::Status AfterBackward(int64_t part) override;
+
+    ShardedAdamW* optimizer = nullptr;
+    std::unique_ptr<WeightGathers> weights;  // null: they are all in memory
+    bool trains = false;                     // a backward pass follows the forward pass
+    bool reduces = false;                    // gradients, in this micro-batch
+    bool first = true;                       // reduction of the step
+  };
+
   Trainer(const JobSpec& spec, const Options& options);
 
   // Puts the recipe of `step` in effect.
@@ -171,6 +187,7 @@ class Trainer {
   std::string WhatFits(const ResolvedRecipe& recipe) const;
   absl::StatusOr<FedBatch> LoadBatch(int64_t step, const Batch& batch);
   StepContext ContextFor(int64_t step, int64_t micro, const FedBatch& batch) const;
+  absl::Status BeginStep(const StepContext& context);
   absl::Status RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled);
   absl::Status FindBadOperands(StepReport& report);
   // Records the outcome in the report, and applies the guards (trainer_guards.cc).
@@ -197,6 +214,7 @@ class Trainer {
   size_t fixed_memory_ = 0;
   std::unique_ptr<Model> model_;
   std::unique_ptr<ShardedAdamW> optimizer_;
+  Exchange exchange_;
   std::optional<SpikeGuard> guard_, norm_guard_;  // of losses, of gradient norms
   EarlyStop early_stop_;
   int64_t next_step_ = 0;

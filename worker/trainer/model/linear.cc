@@ -63,6 +63,12 @@ void Linear::PlanProducts() {
                         fprop->block.rows == fprop->block.cols && fprop->hadamard.size == 0 &&
                         layout != EmulatedLayout::kNone && layout == of_dgrad.emulated();
   if (weight_serves_both_) of_fprop.packed = of_fprop.packed || of_dgrad.packed;
+  // Without random bits, a block of a strip is quantised as in the whole weight with its amax.
+  packs_weight_ = in_strips_ && weight_serves_both_ && fprop->rounding == Rounding::kNearest &&
+                  fprop->block.rows != BlockShape::kWhole &&
+                  Parameters::kStripRows % fprop->block.rows == 0;
+  if (packs_weight_) of_fprop.packed = true;
+  packed_weight_arrives_ = false;
 }
 
 absl::Status Linear::Create(Copy& copy, Memory& memory, Memory& figures, OperandRole role,
@@ -71,14 +77,15 @@ absl::Status Linear::Create(Copy& copy, Memory& memory, Memory& figures, Operand
   const OperandFormat& format = recipe_[role];
   if (!format.has_value()) return absl::OkStatus();
   copy.role = role;
-  absl::StatusOr<QuantizedTensor> tensor =
-      QuantizedTensor::Create(memory, {.spec = *format,
-                                       .orientation = orientation,
-                                       .rows = rows,
-                                       .cols = cols,
-                                       .packed = PlanOf(role).packed,
-                                       .emulated = PlanOf(role).emulated(),
-                                       .figures = &figures});
+  const bool packed_only = role == OperandRole::kFpropWeight && packs_weight_;
+  absl::StatusOr<QuantizedTensor> tensor = QuantizedTensor::Create(
+      memory, {.spec = *format,
+               .orientation = orientation,
+               .rows = rows,
+               .cols = cols,
+               .packed = PlanOf(role).packed,
+               .emulated = packed_only ? EmulatedLayout::kNone : PlanOf(role).emulated(),
+               .figures = &figures});
   if (!tensor.ok()) {
     return absl::Status(tensor.status().code(),
                         absl::StrCat(info_.name, ", ", std::string(OperandRoleName(role)), ": ",
@@ -135,7 +142,13 @@ CopyRequest Linear::Request(Copy& copy, const StepContext& context) const {
           .statistics = context.statistics};
 }
 
+absl::Status Linear::QuantizeStrip(const ConstMatrix& rows, QuantizedTensor& out,
+                                   const float* amax) {
+  return device_.backend.Quantize({.x = rows, .row = {.out = &out, .amax = amax}});
+}
+
 absl::Status Linear::PrepareWeights(const StepContext& context) {
+  if (packed_weight_arrives_) return absl::OkStatus();
   if (bf16_weight_) {
     NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Run(
         Cast{.from = weight_,
@@ -192,7 +205,7 @@ absl::Status Linear::Backward(const StepContext& context, const ConstMatrix& x,
   if (status.ok()) {
     GemmRequest wgrad = Wgrad(source(wgrad_dy_, dy), source(wgrad_x_, x),
                               MutableMatrix::Of(dweight_, info_.out, info_.in));
-    wgrad.accumulate = !context.first_micro_batch;
+    wgrad.accumulate = !context.new_gradients;
     status = device_.gemm.Gemm(wgrad);
   }
   if (status.ok()) {

@@ -39,8 +39,9 @@ struct StepContext {
   // by this position, so that they do not depend on how the batch is divided.
   int64_t first_token = 0;
   int64_t batch_tokens = 0;
-  // The first micro-batch of a step overwrites weight gradients; the others add to them.
-  bool first_micro_batch = true;
+  // Overwrites the gradients of linear weights, as the first micro-batch of a step does; otherwise
+  // adds to them.
+  bool new_gradients = true;
   bool statistics = false;                    // precision figures of every quantised operand
   std::span<SequenceState* const> sequences;  // [layout.continued.size()]
 
@@ -67,6 +68,8 @@ class Linear {
   const GemmPlan& plan(LinearGemm gemm) const { return plans_[static_cast<size_t>(gemm)]; }
   float* bias() const { return bias_; }
 
+  // Ranks gather the weight in strips of Parameters::kStripRows rows. Before SetRecipe().
+  void GatherInStrips() { in_strips_ = true; }
   // Before Allocate(). InvalidArgument for a quantised operand if activations are FP32.
   absl::Status SetRecipe(const LayerRecipe& recipe);
   // Whether Backward() reads x. If not, its memory may be reused after Forward().
@@ -76,6 +79,17 @@ class Linear {
   // Makes the working copies of an FP32 weight; once per step, before the first Forward(). In
   // inference there are none.
   absl::Status PrepareWeights(const StepContext& context);
+
+  // If the weight is gathered in strips, and one quantisation in square blocks serves both
+  // products: its only copy, codes and scales, which strips of other ranks can be copied into; null
+  // otherwise. GEMMs expand it, with the bits of the copy that it stands for. Valid until the next
+  // Allocate().
+  QuantizedTensor* packed_weight() { return packs_weight_ ? &*fprop_w_.tensor : nullptr; }
+  // Strips arrive: PrepareWeights() leaves the copy alone.
+  void set_packed_weight_arrives(bool arrives) { packed_weight_arrives_ = arrives; }
+  // rows: of the weight. out: like packed_weight(), of these rows. amax: of the whole weight; null:
+  // finds that of the rows.
+  absl::Status QuantizeStrip(const ConstMatrix& rows, QuantizedTensor& out, const float* amax);
 
   // y = x·Wᵀ, without the bias. x: [tokens, in], y: [tokens, out].
   absl::Status Forward(const StepContext& context, const ConstMatrix& x, const MutableMatrix& y);
@@ -117,6 +131,9 @@ class Linear {
   // Fprop and Dgrad share one quantisation in square blocks, unless codes are multiplied: each GEMM
   // then needs them along its own contracted dimension.
   bool weight_serves_both_ = false;
+  bool in_strips_ = false;
+  bool packs_weight_ = false;  // see packed_weight()
+  bool packed_weight_arrives_ = false;
   Copy fprop_x_, fprop_w_, dgrad_dy_, dgrad_w_, wgrad_dy_, wgrad_x_;
   Buffer bf16_weight_;  // [out, in], of an FP32 weight if an operand is BF16
 };

@@ -94,7 +94,7 @@ absl::Status Head::LossAndGradient(const StepContext& context, const ConstMatrix
       GemmRequest wgrad =
           Wgrad(Const(dlogits), chunk, MutableMatrix::Of(dweight_, vocab_, d_model_));
       // A tied weight's gradient also gets the embedding's part, so it starts from zero.
-      wgrad.accumulate = tied_ || !context.first_micro_batch || row > 0;
+      wgrad.accumulate = tied_ || !context.new_gradients || row > 0;
       status = device_.gemm.Gemm(wgrad);
     }
     if (status.ok()) {
@@ -166,6 +166,53 @@ absl::Status Model::Build() {
     NIBBLE_ASSIGN_OR_RETURN(block.mixer, MakeMixer(device_, parameters_, i, options_.activations));
   }
   NIBBLE_ASSIGN_OR_RETURN(final_.norm, FindNorm(parameters_, "final_norm"));
+  PlanZeros();
+  if (!parameters_.weights_take_turns()) return absl::OkStatus();
+  for (Linear* linear : linears()) {
+    if (parameters_.has_strips(linear->info().weight)) linear->GatherInStrips();
+  }
+  return absl::OkStatus();
+}
+
+void Model::PlanZeros() {
+  const Outline& outline = parameters_.outline();
+  const std::vector<Bucket>& buckets = parameters_.buckets();
+  zeros_.resize(buckets.size());
+  size_t param = 0;
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    int64_t covered = 0;  // elements of the bucket
+    const auto zero_until = [&](int64_t end) {
+      if (end > covered) zeros_[b].push_back({.first = covered, .elements = end - covered});
+    };
+    for (; param < outline.params.size(); ++param) {
+      const auto index = static_cast<int64_t>(param);
+      if (parameters_.bucket_of(index) != static_cast<int64_t>(b)) break;
+      // Overwritten completely by the first micro-batch.
+      const ParamInfo& info = outline.params[param];
+      if (info.linear < 0 && (index != head_.param() || head_.tied())) continue;
+      const int64_t first = parameters_.offset(index) - buckets[b].first;
+      zero_until(first);
+      covered = first + info.elements();
+    }
+    zero_until(buckets[b].elements);
+  }
+}
+
+absl::Status Model::ZeroGradients(int64_t bucket) {
+  for (const Range& range : zeros_[bucket]) {
+    NIBBLE_RETURN_IF_ERROR(
+        device_.ops.elementwise().Zero(parameters_.bucket_gradients(bucket) + range.first,
+                                       range.elements * int64_t{sizeof(float)}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::BeginGradients(int64_t part) {
+  if (!parameters_.gradients_take_turns()) return absl::OkStatus();
+  for (size_t b = 0; b < zeros_.size(); ++b) {
+    if (parameters_.buckets()[b].begins != part) continue;
+    NIBBLE_RETURN_IF_ERROR(ZeroGradients(static_cast<int64_t>(b)));
+  }
   return absl::OkStatus();
 }
 
@@ -236,6 +283,28 @@ std::vector<ProductUse> Model::Products() const {
   return products;
 }
 
+std::vector<Linear*> Model::linears() const {
+  std::vector<Linear*> all;
+  for (const Block& block : blocks_) {
+    for (Linear* linear : block.mixer->linears()) all.push_back(linear);
+  }
+  return all;
+}
+
+std::vector<bool> Model::ReadInBf16() const {
+  std::vector<bool> bf16(parameters_.outline().params.size(), false);
+  if (options_.activations != DType::kBf16) return bf16;
+  for (const Linear* linear : linears()) {
+    const LayerRecipe& recipe = linear->recipe();
+    bf16[linear->info().weight] = !recipe[OperandRole::kFpropWeight].has_value() &&
+                                  !recipe[OperandRole::kDgradWeight].has_value();
+  }
+  bf16[head_.param()] = true;
+  // Positions are added in FP32. A tied head has the same parameter.
+  bf16[embedding_] = positions_ < 0;
+  return bf16;
+}
+
 absl::Status Model::Plan() {
   const DType dtype = options_.activations;
   const Places places = {step_, figures_, saved_, scratch_, transient_};
@@ -243,8 +312,15 @@ absl::Status Model::Plan() {
   for (ActivationBuffer* buffer : {&normed_, &mixed_, &last_, &dx_, &dnormed_}) {
     if (status.ok()) status = buffer->Allocate(kept_, dtype, tokens_, d_model_);
   }
+  const bool turns = parameters_.weights_take_turns();
+  int64_t bucket = -1;  // whose working copies are next
+  const auto begin_bucket = [&](int64_t next) {
+    if (turns && next != bucket) step_.Rewind();
+    bucket = next;
+  };
   for (Block& block : blocks_) {
     if (options_.recompute) saved_.Rewind();
+    begin_bucket(parameters_.bucket_of(block.mixer->linears().front()->info().weight));
     scratch_.Rewind();
     if (status.ok()) status = block.input.Allocate(kept_, dtype, tokens_, d_model_);
     if (status.ok()) status = AllocateFloats(saved_, tokens_, block.rstd);
@@ -261,11 +337,13 @@ absl::Status Model::Plan() {
   if (status.ok() && final_.norm.params.centered)
     status = AllocateFloats(kept_, tokens_, final_.mean);
   scratch_.Rewind();
+  begin_bucket(static_cast<int64_t>(parameters_.buckets().size()) - 1);
   if (status.ok()) status = head_.Allocate(tokens_, step_, scratch_);
   if (!status.ok()) return status;
   // One count for each head; heads have a buffer each, so the region's size gives their number.
+  Region& counts = turns ? kept_ : step_;
   NIBBLE_ASSIGN_OR_RETURN(non_finite_,
-                          step_.Allocate(static_cast<size_t>(heads()) * sizeof(uint64_t)));
+                          counts.Allocate(static_cast<size_t>(heads()) * sizeof(uint64_t)));
   operations_ = BackwardScratch();
   return absl::OkStatus();
 }
@@ -315,24 +393,31 @@ OperationScratch Model::BackwardScratch() const {
 
 absl::Status Model::BeginStep(const StepContext& context) {
   if (!planned_) return absl::FailedPreconditionError("the model has no recipe");
-  const Outline& outline = parameters_.outline();
-  for (size_t i = 0; i < outline.params.size(); ++i) {
-    const auto param = static_cast<int64_t>(i);
-    // Overwritten completely by the first micro-batch.
-    if (outline.params[i].linear >= 0 || (param == head_.param() && !head_.tied())) continue;
-    NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Zero(
-        parameters_.gradient(param), outline.params[i].elements() * int64_t{sizeof(float)}));
+  for (size_t b = 0; b < zeros_.size() && !parameters_.gradients_take_turns(); ++b) {
+    NIBBLE_RETURN_IF_ERROR(ZeroGradients(static_cast<int64_t>(b)));
   }
   if (non_finite_) {
     NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Zero(
         non_finite_.data(), static_cast<int64_t>(non_finite_.bytes())));
   }
+  prepared_ = -1;
+  if (parameters_.weights_take_turns()) return absl::OkStatus();
   for (Block& block : blocks_) {
     for (Linear* layer : block.mixer->linears()) {
       NIBBLE_RETURN_IF_ERROR(layer->PrepareWeights(context));
     }
   }
   return head_.PrepareWeights();
+}
+
+absl::Status Model::PrepareWeights(const StepContext& context, int64_t part) {
+  if (!parameters_.weights_take_turns() || prepared_ == part) return absl::OkStatus();
+  prepared_ = part;
+  if (part == parameters_.outline().spec.blocks()) return head_.PrepareWeights();
+  for (Linear* layer : blocks_[part].mixer->linears()) {
+    NIBBLE_RETURN_IF_ERROR(layer->PrepareWeights(context));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Model::ForwardBlock(const StepContext& context, int64_t i, bool again) {
@@ -359,6 +444,7 @@ absl::Status Model::RunBlocks(const StepContext& context, const ModelBatch& batc
         " tokens; planned for ", options_.sequences, " of ", options_.length));
   }
   const ModelSpec& spec = parameters_.outline().spec;
+  NIBBLE_RETURN_IF_ERROR(hooks_->BeforeForward(-1));
   absl::Status status = device_.ops.token().Forward(
       EmbeddingForward{.layout = context.layout,
                        .tokens = batch.tokens,
@@ -366,8 +452,12 @@ absl::Status Model::RunBlocks(const StepContext& context, const ModelBatch& batc
                        .positions = positions_ < 0 ? ConstMatrix() : parameters_.matrix(positions_),
                        .out = (blocks_.empty() ? final_ : blocks_[0]).input.mut()});
   for (int64_t i = 0; status.ok() && i < spec.blocks(); ++i) {
-    status = ForwardBlock(context, i, /*again=*/false);
+    status = hooks_->BeforeForward(i);
+    if (status.ok()) status = PrepareWeights(context, i);
+    if (status.ok()) status = ForwardBlock(context, i, /*again=*/false);
   }
+  if (status.ok()) status = hooks_->BeforeForward(spec.blocks());
+  if (status.ok()) status = PrepareWeights(context, spec.blocks());
   if (!status.ok()) return status;
   AddNormForward norm = {.norm = final_.norm.params,
                          .x = final_.input.view(),
@@ -382,33 +472,41 @@ absl::Status Model::RunBlocks(const StepContext& context, const ModelBatch& batc
   return device_.ops.norm().Forward(norm);
 }
 
-absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch, Done done) {
+absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch) {
   // Head left the gradient of the normed output in dnormed_.
   operations_kept_ = std::max(operations_kept_, operations_.total());
   absl::Status status = device_.ops.norm().Backward(BackwardOf(final_, {}));
   const int64_t last = parameters_.outline().spec.blocks() - 1;
-  if (status.ok()) status = done(last + 1);
+  if (status.ok()) status = hooks_->AfterBackward(last + 1);
   for (int64_t i = last; status.ok() && i >= 0; --i) {
     Block& block = blocks_[i];
+    status = hooks_->BeforeBackward(i);
+    if (status.ok()) status = PrepareWeights(context, i);
+    if (status.ok()) status = BeginGradients(i);
     // The saved tensors of the last block are still valid.
-    if (options_.recompute && i != last) status = ForwardBlock(context, i, /*again=*/true);
+    if (status.ok() && options_.recompute && i != last) {
+      status = ForwardBlock(context, i, /*again=*/true);
+    }
     if (status.ok()) {
       status = block.mixer->Backward(context, Normed(block).view(), dx_.view(), dnormed_.mut());
     }
     if (status.ok()) {
       status = device_.ops.norm().Backward(BackwardOf(block, dx_.view()));
     }
-    if (status.ok()) status = done(i);
+    if (status.ok()) status = hooks_->AfterBackward(i);
   }
   if (!status.ok()) return status;
+  NIBBLE_RETURN_IF_ERROR(hooks_->BeforeBackward(-1));
+  NIBBLE_RETURN_IF_ERROR(BeginGradients(-1));
   NIBBLE_RETURN_IF_ERROR(
       device_.ops.token().Backward(EmbeddingBackwardOf(context.layout, batch.tokens)));
-  return done(-1);
+  return hooks_->AfterBackward(-1);
 }
 
 absl::Status Model::Forward(const StepContext& context, const ModelBatch& batch, float scale,
                             float* loss) {
   NIBBLE_RETURN_IF_ERROR(RunBlocks(context, batch));
+  NIBBLE_RETURN_IF_ERROR(BeginGradients(parameters_.outline().spec.blocks()));
   return head_.LossAndGradient(context, last_.view(), batch.targets, scale, loss, dnormed_.mut());
 }
 

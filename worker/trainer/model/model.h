@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "recipe/recipe.h"
@@ -82,6 +81,20 @@ struct ModelBatch {
   const int32_t* targets = nullptr;  // [tokens], -1 is ignored
 };
 
+// Called around the parts of a pass, and enqueues what must happen before and after them: exchanges
+// between ranks. Part -1 is the embedding, spec.blocks() the final norm with the head.
+class PassHooks {
+ public:
+  virtual ~PassHooks() = default;
+  // Before its weights are read in a forward pass, also in one without a backward pass.
+  virtual absl::Status BeforeForward(int64_t) { return absl::OkStatus(); }
+  // Before its weights are read and its gradients written. Not called for the head, whose gradients
+  // Model::Forward() writes.
+  virtual absl::Status BeforeBackward(int64_t) { return absl::OkStatus(); }
+  // After its backward pass; that of the head includes the final norm's.
+  virtual absl::Status AfterBackward(int64_t) { return absl::OkStatus(); }
+};
+
 // The residual stream x_i enters block i, which adds mixer(norm(x_i)). The backward pass needs
 // every x_i and the saved tensors of each mixer or, with `recompute`, only every x_i: each block
 // then runs forward again just before its backward pass, with the same results bit for bit.
@@ -111,19 +124,26 @@ class Model {
   // By GEMM, in the order of the layers.
   std::vector<ProductUse> Products() const;
 
-  // Makes the working copies of the weights; zeroes gradients that are only accumulated.
+  // Called in every pass from now on. Borrowed; null: none.
+  void set_hooks(PassHooks* hooks) { hooks_ = hooks != nullptr ? hooks : &no_hooks_; }
+
+  // In the order of the outline.
+  std::vector<Linear*> linears() const;
+  // By parameter: whether passes read no more of it than its BF16 rounding, under the recipe in
+  // effect.
+  std::vector<bool> ReadInBf16() const;
+
+  // Makes the working copies of the weights, and zeroes gradients that are only accumulated. What
+  // takes turns (Parameters) is left to the passes: they make the copies of a block before they run
+  // it, those of all buckets in the same memory, and zero the gradients of a bucket before they
+  // write it.
   absl::Status BeginStep(const StepContext& context);
   // loss: [tokens], output. Also runs the head's backward pass, chunk by chunk; gradients are those
   // of scale · Σ loss.
   absl::Status Forward(const StepContext& context, const ModelBatch& batch, float scale,
                        float* loss);
-  // After Forward() of the same micro-batch. `done` is called after the backward pass of the head
-  // and the final norm (spec.blocks()), of each block, from the last to the first, and of
-  // everything (-1), with what that enqueued.
-  using Done = absl::FunctionRef<absl::Status(int64_t block)>;
-  absl::Status Backward(
-      const StepContext& context, const ModelBatch& batch,
-      Done done = [](int64_t) { return absl::OkStatus(); });
+  // After Forward() of the same micro-batch.
+  absl::Status Backward(const StepContext& context, const ModelBatch& batch);
   // After BeginStep(): only the loss, with the same recipe.
   absl::Status Evaluate(const StepContext& context, const ModelBatch& batch, float* loss);
   // After BeginStep(): logits [tokens, vocab] FP32.
@@ -168,6 +188,13 @@ class Model {
   }
   absl::Status Build();
   absl::Status Plan();
+  // If weights take turns: makes the working copies of a part, unless they are the last ones made.
+  absl::Status PrepareWeights(const StepContext& context, int64_t part);
+  void PlanZeros();
+  // Zeroes the gradients of a bucket that are only accumulated, and the gaps between them.
+  absl::Status ZeroGradients(int64_t bucket);
+  // The same for buckets that begin with a part of the backward pass, if gradients take turns.
+  absl::Status BeginGradients(int64_t part);
   OperationScratch BackwardScratch() const;
   NormBackward BackwardOf(const Block& block, const ConstMatrix& residual) const;
   EmbeddingBackward EmbeddingBackwardOf(const SequenceLayout& layout, const int32_t* tokens) const;
@@ -177,9 +204,15 @@ class Model {
     return block.mixer->keeps_input() ? block.normed : normed_;
   }
 
+  struct Range {
+    int64_t first, elements;  // of a bucket
+  };
+
   Device device_;
   Parameters& parameters_;
   Options options_;
+  PassHooks no_hooks_;
+  PassHooks* hooks_ = &no_hooks_;
   int64_t tokens_;
   int64_t d_model_;
   // Declared before everything with a buffer in them: buffers are destroyed first.
@@ -188,9 +221,11 @@ class Model {
   Block final_;  // the norm before the head; no mixer
   Head head_;
   int64_t embedding_ = -1, positions_ = -1;  // parameters
+  std::vector<std::vector<Range>> zeros_;    // by bucket: what ZeroGradients() zeroes
 
   ResolvedRecipe recipe_;
   bool planned_ = false;
+  int64_t prepared_ = -1;        // part whose working copies are in step_, if weights take turns
   OperationScratch operations_;  // of the passes
   size_t operations_kept_ = 0;   // of passes that have run
   Buffer non_finite_;            // [heads] uint64, of this step

@@ -114,7 +114,7 @@ TEST(Model, MicroBatchesAddUpToTheBatch) {
   ASSERT_TRUE(apart.model->BeginStep(context).ok());
   std::vector<float> loss(kLength);
   for (int64_t s = 0; s < 2; ++s) {
-    context.first_micro_batch = s == 0;
+    context.new_gradients = s == 0;
     context.first_token = s * kLength;
     context.layout.doc_begin = whole.doc_begin.data() + s * kLength;
     const ModelBatch batch = {.tokens = whole.tokens.data() + s * kLength,

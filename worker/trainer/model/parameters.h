@@ -7,7 +7,13 @@
 //                   kParameterAlign elements; the gaps are always zero. Ranks share the vectors
 //                   bucket by bucket.
 //
-// Ownership: Parameters owns both vectors, in the device's memory; the outline is copied.
+// With ranks that shard gradients or weights, such a vector is not in memory: its buckets take
+// turns in slots, in the order of a pass: gradients in two, each of which is used again once its
+// bucket has been reduced, weights in one, while the next bucket arrives elsewhere. The rank then
+// stores its part of the weights in a vector of its own, the masters. The address of a parameter
+// never changes, but several parameters have the same one.
+//
+// Ownership: Parameters owns all vectors, in the device's memory; the outline is copied.
 // Thread-safety: none.
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_PARAMETERS_H_
 #define NIBBLE_WORKER_TRAINER_MODEL_PARAMETERS_H_
@@ -48,6 +54,16 @@ struct Bucket {
   int64_t elements = 0;
   // Complete after the backward pass of this block; of none before the first: at its end.
   int64_t block = 0;
+  // Written from the backward pass of this block on; from that of the head, with the final norm:
+  // spec.blocks().
+  int64_t begins = 0;
+  // Where it is in memory if buckets take turns. Of gradients adjacent buckets differ. The
+  // embedding of a tied head is in use from the beginning to the end of a pass, and has slots of
+  // its own.
+  int gradient_slot = 0, weight_slot = 0;
+  // Parts end between strips of kStripRows rows of linear weights, so that the owner of a strip can
+  // quantise it.
+  bool strips = false;
 };
 
 class Parameters : public ParameterView {
@@ -55,12 +71,28 @@ class Parameters : public ParameterView {
   // A smaller bucket is merged with those before it: an exchange has a cost of its own.
   static constexpr int64_t kBucketBytes = int64_t{16} << 20;
 
+  static constexpr int kSlots = 3;
+  // Strips cost padding: a bucket has them if it grows by no more than a quarter, or this much.
+  static constexpr int64_t kStripRows = 16;
+  static constexpr int64_t kFreePadding = int64_t{1} << 16;  // elements
+
+  struct Options {
+    int world = 1;
+    int64_t bucket_bytes = kBucketBytes;
+    // The vector's buckets take turns in slots. Ignored with a world of 1, which shards nothing.
+    bool shards_gradients = false;
+    bool shards_weights = false;
+    int rank = 0;  // the owner of the masters
+  };
   // Initialises each weight as a function of (seed, parameter's name, element), so that it does not
   // depend on ranks or the order of parameters. Gradients are zero.
   static absl::StatusOr<std::unique_ptr<Parameters>> Create(const Device& device,
                                                             const Outline& outline, uint64_t seed,
-                                                            int world = 1,
-                                                            int64_t bucket_bytes = kBucketBytes);
+                                                            const Options& options);
+  static absl::StatusOr<std::unique_ptr<Parameters>> Create(const Device& device,
+                                                            const Outline& outline, uint64_t seed) {
+    return Create(device, outline, seed, Options());
+  }
 
   const Outline& outline() const override { return outline_; }
   // Elements of the flat vectors, gaps included.
@@ -69,22 +101,53 @@ class Parameters : public ParameterView {
   // In the order of the flat vectors, which they cover; the backward pass completes the last first.
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t bucket_of(int64_t param) const { return bucket_of_[param]; }
+  // Whether a linear weight is divided between ranks in strips.
+  bool has_strips(int64_t param) const;
 
-  float* weights() const { return weights_.data<float>(); }
-  float* gradients() const { return gradients_.data<float>(); }
-  float* weight(int64_t param) const override { return weights() + offsets_[param]; }
-  float* gradient(int64_t param) const override { return gradients() + offsets_[param]; }
+  bool gradients_take_turns() const { return options_.shards_gradients && options_.world > 1; }
+  bool weights_take_turns() const { return options_.shards_weights && options_.world > 1; }
+  // In memory.
+  size_t gradient_bytes() const { return gradients_.bytes(); }
+  size_t weight_bytes() const { return weights_.bytes() + masters_.bytes(); }
+
+  // The flat vectors, null if their buckets take turns.
+  float* weights() const { return weights_take_turns() ? nullptr : weights_.data<float>(); }
+  float* gradients() const { return gradients_take_turns() ? nullptr : gradients_.data<float>(); }
+  // [bucket.elements], in its slot if buckets take turns.
+  float* bucket_weights(int64_t bucket) const { return bucket_weights_[bucket]; }
+  float* bucket_gradients(int64_t bucket) const { return bucket_gradients_[bucket]; }
+  // [elements() / world]: this rank's part of each bucket, one after another; null unless weights
+  // take turns.
+  float* masters() const { return masters_.data<float>(); }
+  float* weight(int64_t param) const override { return At(bucket_weights_, param); }
+  float* gradient(int64_t param) const override { return At(bucket_gradients_, param); }
   ConstMatrix matrix(int64_t param) const override;
 
  private:
   Parameters() = default;
-  void LayOut(int world, int64_t bucket_bytes);
+  // The parameters [first, end) as a bucket: offsets in it, and its size.
+  struct Layout {
+    std::vector<int64_t> offsets;
+    int64_t elements = 0;
+  };
+  Layout Place(size_t first, size_t end, bool strips) const;
+  void LayOut();
+  // Allocates a vector, or the slots in which its buckets take turns; `places` is where each is.
+  absl::Status Allocate(const Device& device, bool take_turns, int Bucket::*slot, Buffer& buffer,
+                        std::vector<float*>& places);
+  absl::Status Initialise(const Device& device, uint64_t seed);
+  float* At(const std::vector<float*>& places, int64_t param) const {
+    const int64_t bucket = bucket_of_[param];
+    return places[bucket] + offsets_[param] - buckets_[bucket].first;
+  }
 
   Outline outline_;
+  Options options_;
   std::vector<int64_t> offsets_, bucket_of_;
   std::vector<Bucket> buckets_;
   int64_t elements_ = 0;
-  Buffer weights_, gradients_;
+  Buffer weights_, gradients_, masters_;
+  std::vector<float*> bucket_weights_, bucket_gradients_;
 };
 
 // The request for the initial weights of one parameter. out: [param.elements()]

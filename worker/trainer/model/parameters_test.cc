@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "worker/trainer/model/model_testing.h"
 
 namespace nibble {
@@ -82,7 +85,7 @@ TEST(Parameters, PartsOfEveryRankAreAlignedAndGapsAreZero) {
   const Outline outline = *MakeOutline(*ModelPreset("tiny-hybrid"));
   for (const int world : {1, 2, 3, 4}) {
     const std::unique_ptr<Parameters> parameters =
-        *Parameters::Create(device.device(), outline, 1, world);
+        *Parameters::Create(device.device(), outline, 1, {.world = world});
     EXPECT_EQ(parameters->elements() % (world * kParameterAlign), 0);
     int64_t last = 0;
     for (size_t i = 0; i < outline.params.size(); ++i) {
@@ -106,7 +109,8 @@ TEST(Parameters, BucketsAreWholeBlocksFromTheLastOnAndDivideByTheRanks) {
   const int64_t blocks = outline.spec.blocks();
   for (const int world : {1, 3}) {
     for (const int64_t bytes : {int64_t{1}, int64_t{100'000}, int64_t{1} << 40}) {
-      const auto parameters = *Parameters::Create(device.device(), outline, 1, world, bytes);
+      const auto parameters =
+          *Parameters::Create(device.device(), outline, 1, {.world = world, .bucket_bytes = bytes});
       const std::vector<Bucket>& buckets = parameters->buckets();
       int64_t next = 0;
       for (size_t b = 0; b < buckets.size(); ++b) {
@@ -137,6 +141,89 @@ TEST(Parameters, BucketsAreWholeBlocksFromTheLastOnAndDivideByTheRanks) {
           EXPECT_LE(bucket.block, outline.params[i].block);
         }
       }
+    }
+  }
+}
+
+TEST(Parameters, PartsEndBetweenStripsOfLinearWeights) {
+  TestDevice device(1);
+  for (const ModelSpec& spec : {HybridSpec(), Gpt2Spec()}) {
+    const Outline outline = *MakeOutline(spec);
+    for (const int world : {2, 3, 4}) {
+      const auto parameters = *Parameters::Create(device.device(), outline, 1, {.world = world});
+      for (const LinearInfo& linear : outline.linears) {
+        const bool whole_strips = linear.out % Parameters::kStripRows == 0;
+        ASSERT_EQ(parameters->has_strips(linear.weight), whole_strips) << linear.name;
+        if (!whole_strips) continue;
+        const Bucket& bucket = parameters->buckets()[parameters->bucket_of(linear.weight)];
+        const int64_t part = bucket.elements / world;
+        const int64_t begin = parameters->offset(linear.weight) - bucket.first;
+        for (int64_t end = part; end < bucket.elements; end += part) {
+          if (end <= begin || end >= begin + linear.out * linear.in) continue;
+          EXPECT_EQ((end - begin) % (Parameters::kStripRows * linear.in), 0) << linear.name;
+        }
+      }
+    }
+  }
+}
+
+// The ranges of memory of the buckets' weights and gradients.
+using Ranges = std::vector<std::pair<const float*, const float*>>;
+bool Overlap(const std::pair<const float*, const float*>& a,
+             const std::pair<const float*, const float*>& b) {
+  return a.first < b.second && b.first < a.second;
+}
+
+TEST(Parameters, BucketsThatAreInUseTogetherHaveMemoryOfTheirOwnAndOthersShareIt) {
+  TestDevice device(1);
+  for (const ModelSpec& spec : {HybridSpec(), Gpt2Spec()}) {
+    const Outline outline = *MakeOutline(spec);
+    const auto whole = *Parameters::Create(device.device(), outline, 1, {.world = 2});
+    const auto parameters = *Parameters::Create(
+        device.device(), outline, 1,
+        {.world = 2, .bucket_bytes = 1, .shards_gradients = true, .shards_weights = true});
+    const std::vector<Bucket>& buckets = parameters->buckets();
+    ASSERT_EQ(buckets.size(), static_cast<size_t>(spec.blocks()) + 2);
+    Ranges weights, gradients;
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      const auto bucket = static_cast<int64_t>(b);
+      const float* w = parameters->bucket_weights(bucket);
+      const float* g = parameters->bucket_gradients(bucket);
+      weights.emplace_back(w, w + buckets[b].elements);
+      gradients.emplace_back(g, g + buckets[b].elements);
+    }
+    for (size_t b = 0; b < buckets.size(); ++b) {
+      for (size_t other = 0; other < b; ++other) {
+        SCOPED_TRACE(absl::StrCat(spec.name, ", buckets ", other, " and ", b));
+        // A tied head reads the embedding, and adds to its gradient.
+        const bool tied = spec.tied_head && other == 0;
+        EXPECT_EQ(Overlap(weights[other], weights[b]), !tied);
+        EXPECT_EQ(Overlap(gradients[other], gradients[b]), !tied && (b - other) % 2 == 0);
+      }
+    }
+    EXPECT_EQ(buckets.front().begins, spec.tied_head ? spec.blocks() : -1);
+    EXPECT_EQ(buckets.back().begins, spec.blocks());
+    EXPECT_LT(parameters->gradient_bytes(), whole->gradient_bytes());
+    EXPECT_EQ(parameters->weights(), nullptr);
+    EXPECT_EQ(parameters->gradients(), nullptr);
+  }
+}
+
+TEST(Parameters, MastersAreTheRanksPartsOfTheInitialValues) {
+  constexpr int kWorld = 4;
+  TestDevice device(1);
+  const Outline outline = *MakeOutline(HybridSpec());
+  const auto whole =
+      *Parameters::Create(device.device(), outline, 5, {.world = kWorld, .bucket_bytes = 1});
+  for (int rank = 0; rank < kWorld; ++rank) {
+    const auto parameters = *Parameters::Create(
+        device.device(), outline, 5,
+        {.world = kWorld, .bucket_bytes = 1, .shards_weights = true, .rank = rank});
+    for (const Bucket& bucket : parameters->buckets()) {
+      const int64_t part = bucket.elements / kWorld;
+      const float* expected = whole->weights() + bucket.first + rank * part;
+      const float* masters = parameters->masters() + bucket.first / kWorld;
+      ASSERT_TRUE(std::equal(expected, expected + part, masters)) << bucket.block;
     }
   }
 }

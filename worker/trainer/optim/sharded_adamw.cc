@@ -41,11 +41,12 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
     NIBBLE_ASSIGN_OR_RETURN(Buffer allocated, memory.Allocate(size));
     *buffer = std::move(allocated);
   }
-  optimizer->complete_.resize(optimizer->parts_.size());
-  for (std::unique_ptr<Event>& event : optimizer->complete_) {
-    NIBBLE_ASSIGN_OR_RETURN(event, device.backend.NewEvent());
+  for (auto* events : {&optimizer->complete_, &optimizer->reduced_}) {
+    events->resize(optimizer->parts_.size());
+    for (std::unique_ptr<Event>& event : *events) {
+      NIBBLE_ASSIGN_OR_RETURN(event, device.backend.NewEvent());
+    }
   }
-  NIBBLE_ASSIGN_OR_RETURN(optimizer->reduced_, device.backend.NewEvent());
   NIBBLE_ASSIGN_OR_RETURN(CollectiveTurn turn, CollectiveTurn::Create(device.backend));
   optimizer->turn_.emplace(std::move(turn));
   ElementwiseOps& ops = device.ops.elementwise();
@@ -66,12 +67,12 @@ void ShardedAdamW::PlanRuns() {
     const int64_t from = std::max(parameters_.offset(param), part.first);
     const int64_t to = std::min(next, part.first + part.elements);
     if (from >= to) continue;
-    const Run run = {.first = from,
+    const Run run = {.weights = weights(bucket) + from - part.first,
                      .state = part.state + from - part.first,
                      .elements = to - from,
                      .decay = params[i].decay};
     if (!runs_.empty() && runs_.back().decay == run.decay &&
-        runs_.back().first + runs_.back().elements == run.first &&
+        runs_.back().weights + runs_.back().elements == run.weights &&
         runs_.back().state + runs_.back().elements == run.state) {
       runs_.back().elements += run.elements;
     } else {
@@ -80,28 +81,67 @@ void ShardedAdamW::PlanRuns() {
   }
 }
 
+float* ShardedAdamW::weights(int64_t bucket) const {
+  const Part& part = parts_[bucket];
+  if (parameters_.weights_take_turns()) return parameters_.masters() + part.state;
+  return parameters_.bucket_weights(bucket) + part.first - parameters_.buckets()[bucket].first;
+}
+
 const float* ShardedAdamW::gradients() const {
   return summed_ ? summed_.data<float>() : parameters_.gradients();
 }
 
-absl::Status ShardedAdamW::BeginReduce(int64_t block) {
+absl::Status ShardedAdamW::Settle(Sent& sent) {
+  if (sent.bucket < 0) return absl::OkStatus();
+  NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*reduced_[sent.bucket]));
+  if (sent.adds) {
+    const Part& part = parts_[sent.bucket];
+    const float* from = parameters_.bucket_gradients(sent.bucket) + part.first -
+                        parameters_.buckets()[sent.bucket].first;
+    const int64_t rows = part.elements / kParameterAlign;
+    NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Run(Accumulate{
+        .from = ConstMatrix::Of(from, rows, kParameterAlign),
+        .to = MutableMatrix::Of(summed_.data<float>() + part.state, rows, kParameterAlign)}));
+  }
+  sent = {};
+  return absl::OkStatus();
+}
+
+absl::Status ShardedAdamW::BeginGradients(int64_t part) {
+  if (!parameters_.gradients_take_turns()) return absl::OkStatus();
+  for (const Bucket& bucket : parameters_.buckets()) {
+    if (bucket.begins == part) NIBBLE_RETURN_IF_ERROR(Settle(sent_[bucket.gradient_slot]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardedAdamW::BeginReduce(int64_t block, bool first) {
   if (!summed_) return absl::OkStatus();
   for (size_t b = parts_.size(); b-- > 0;) {
     const Bucket& bucket = parameters_.buckets()[b];
     if (bucket.block != block) continue;
+    const auto index = static_cast<int64_t>(b);
+    const Part& part = parts_[b];
+    float* const gradients = parameters_.bucket_gradients(index);
+    float* const sums = first ? summed_.data<float>() + part.state
+                              : gradients + part.first - bucket.first;  // in place
+    Queue& transfers = device_.backend.transfers();
     NIBBLE_RETURN_IF_ERROR(device_.backend.compute().Record(*complete_[b]));
-    NIBBLE_RETURN_IF_ERROR(device_.backend.transfers().WaitFor(*complete_[b]));
-    NIBBLE_RETURN_IF_ERROR(collective_.ReduceScatter(parameters_.gradients() + bucket.first,
-                                                     summed_.data<float>() + parts_[b].state,
-                                                     parts_[b].elements));
+    NIBBLE_RETURN_IF_ERROR(transfers.WaitFor(*complete_[b]));
+    NIBBLE_RETURN_IF_ERROR(collective_.ReduceScatter(gradients, sums, part.elements));
+    NIBBLE_RETURN_IF_ERROR(transfers.Record(*reduced_[b]));
+    if (parameters_.gradients_take_turns()) {
+      sent_[bucket.gradient_slot] = {.bucket = index, .adds = !first};
+    }
   }
   return absl::OkStatus();
 }
 
 absl::Status ShardedAdamW::FinishReduce(StepNumbers* numbers) {
   if (summed_) {
-    NIBBLE_RETURN_IF_ERROR(device_.backend.transfers().Record(*reduced_));
-    NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*reduced_));
+    // The first bucket is the last one that the backward pass completes.
+    NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*reduced_.front()));
+    for (Sent& sent : sent_) NIBBLE_RETURN_IF_ERROR(Settle(sent));
   }
   return device_.ops.optimizer().Run(
       SumOfSquares{.x = gradients(), .n = elements_, .sum = &numbers->squares, .add = true});
@@ -116,21 +156,21 @@ absl::Status ShardedAdamW::Update(const StepOutcome* outcome, int64_t update, do
                 .eps = options_.epsilon,
                 .correction1 = static_cast<float>(1.0 - std::pow(double{options_.beta1}, t)),
                 .correction2 = static_cast<float>(1.0 - std::pow(double{options_.beta2}, t))};
-  float* const weights = parameters_.weights();
   for (const Run& run : runs_) {
     step.n = run.elements;
-    step.param = weights + run.first;
+    step.param = run.weights;
     step.m = m_.data<float>() + run.state;
     step.v = v_.data<float>() + run.state;
     step.grad = gradients() + run.state;
     step.decay = run.decay ? options_.weight_decay : 0.0f;
     NIBBLE_RETURN_IF_ERROR(device_.ops.optimizer().Run(step));
   }
-  if (!summed_) return absl::OkStatus();
+  if (!summed_ || parameters_.weights_take_turns()) return absl::OkStatus();
   return turn_->Run([&] {
     for (size_t b = 0; b < parts_.size(); ++b) {
-      NIBBLE_RETURN_IF_ERROR(collective_.AllGather(weights + parts_[b].first,
-                                                   weights + parameters_.buckets()[b].first,
+      const auto bucket = static_cast<int64_t>(b);
+      NIBBLE_RETURN_IF_ERROR(collective_.AllGather(weights(bucket),
+                                                   parameters_.bucket_weights(bucket),
                                                    parts_[b].elements * int64_t{sizeof(float)}));
     }
     return absl::OkStatus();
