@@ -194,6 +194,32 @@ TEST_P(Levels, TakeLessMemoryEachThanTheOneBefore) {
   EXPECT_LT(gradients.total(), optimizer.total());
 }
 
+TEST_P(Levels, AreNamedWhereAModelDoesNotFitWithout) {
+  const JobSpec spec = ShardedSpec(GetParam(), 2, 1);
+  const auto create = [&](size_t memory_bytes, size_t& used) {
+    std::vector<absl::Status> statuses(2);
+    RunRanks(2, [&](int r, std::unique_ptr<Collective> collective) {
+      TestDevice device(1, memory_bytes);
+      const auto parameters =
+          *Parameters::Create(device.device(), *MakeOutline(spec.model), spec.training.seed,
+                              {.world = 2, .bucket_bytes = 1});
+      const auto trainer = Trainer::Create(
+          spec, {.device = device.device(), .collective = *collective, .parameters = *parameters});
+      statuses[r] = trainer.status();
+      if (r == 0) used = device.backend->memory().meter().used();
+    });
+    return statuses[0];
+  };
+  size_t used = 0, ignored = 0;
+  const absl::Status roomy = create(size_t{1} << 40, used);
+  EXPECT_TRUE(roomy.ok()) << roomy;
+  const absl::Status tight = create(used - 4096, ignored);
+  EXPECT_TRUE(absl::IsResourceExhausted(tight)) << tight;
+  EXPECT_NE(tight.message().find("resources.sharding: gradients, which takes "),
+            absl::string_view::npos)
+      << tight;
+}
+
 TEST_P(Levels, GatherEachBucketOncePerPassExceptWhereThePassesTurn) {
   const JobSpec spec = ShardedSpec(GetParam(), 2, 1);
   const ShardedRun outcome = TrainSharded(spec, JobSharding::kWeights)[0];

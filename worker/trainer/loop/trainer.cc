@@ -210,13 +210,15 @@ std::string Trainer::WhatFits(const ResolvedRecipe& recipe) const {
   const size_t left = use.capacity - std::min(use.used, use.capacity);
   const Model::Options asked = ModelOptions();
   size_t least = 0;  // of the last settings that were tried
-  const auto fits = [&](const Model::Options& options) {
+  const auto fits = [&](const Model::Options& options, size_t freed = 0) {
     const absl::StatusOr<MemoryPlan> plan =
         Model::Measure(options_.device, options_.parameters, recipe, options);
     if (!plan.ok()) return false;
     least = plan->of_model();
-    return least <= left;
+    return least <= left + freed;
   };
+  const size_t freed = parameters().BytesOfGradientTurns();
+  const bool sharding_helps = freed > 0 && fits(asked, freed);
   std::vector<std::string> found;
   Model::Options with = asked;
   with.recompute = true;
@@ -238,6 +240,10 @@ std::string Trainer::WhatFits(const ResolvedRecipe& recipe) const {
       break;
     }
     if (!found.empty()) break;
+  }
+  if (sharding_helps) {
+    found.push_back(
+        absl::StrCat("resources.sharding: gradients, which takes ", BytesOfMemory(freed), " less"));
   }
   if (found.empty()) {
     return absl::StrCat("nor does one sequence at a time with training.recompute: blocks fit (",

@@ -112,12 +112,25 @@ void Parameters::LayOut() {
   }
 }
 
-absl::Status Parameters::Allocate(const Device& device, bool take_turns, int Bucket::*slot,
-                                  Buffer& buffer, std::vector<float*>& places) {
-  std::array<int64_t, kSlots> sizes = {}, begins = {};
+std::array<int64_t, Parameters::kSlots> Parameters::SlotSizes(int Bucket::*slot) const {
+  std::array<int64_t, kSlots> sizes = {};
   for (const Bucket& bucket : buckets_) {
     sizes[bucket.*slot] = std::max(sizes[bucket.*slot], bucket.elements);
   }
+  return sizes;
+}
+
+size_t Parameters::BytesOfGradientTurns() const {
+  if (options_.world == 1 || gradients_take_turns()) return 0;
+  const std::array<int64_t, kSlots> sizes = SlotSizes(&Bucket::gradient_slot);
+  const int64_t slots = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  return static_cast<size_t>(elements_ - slots) * sizeof(float);
+}
+
+absl::Status Parameters::Allocate(const Device& device, bool take_turns, int Bucket::*slot,
+                                  Buffer& buffer, std::vector<float*>& places) {
+  const std::array<int64_t, kSlots> sizes = SlotSizes(slot);
+  std::array<int64_t, kSlots> begins = {};
   std::exclusive_scan(sizes.begin(), sizes.end(), begins.begin(), int64_t{0});
   const int64_t bytes =
       int64_t{sizeof(float)} * (take_turns ? begins.back() + sizes.back() : elements_);

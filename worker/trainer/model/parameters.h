@@ -18,6 +18,8 @@
 #ifndef NIBBLE_WORKER_TRAINER_MODEL_PARAMETERS_H_
 #define NIBBLE_WORKER_TRAINER_MODEL_PARAMETERS_H_
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -106,6 +108,8 @@ class Parameters : public ParameterView {
 
   bool gradients_take_turns() const { return options_.shards_gradients && options_.world > 1; }
   bool weights_take_turns() const { return options_.shards_weights && options_.world > 1; }
+  // What gradients that take turns would not take of the memory.
+  size_t BytesOfGradientTurns() const;
   // In memory.
   size_t gradient_bytes() const { return gradients_.bytes(); }
   size_t weight_bytes() const { return weights_.bytes() + masters_.bytes(); }
@@ -135,6 +139,8 @@ class Parameters : public ParameterView {
   // Allocates a vector, or the slots in which its buckets take turns; `places` is where each is.
   absl::Status Allocate(const Device& device, bool take_turns, int Bucket::*slot, Buffer& buffer,
                         std::vector<float*>& places);
+  // The elements of each slot.
+  std::array<int64_t, kSlots> SlotSizes(int Bucket::*slot) const;
   absl::Status Initialise(const Device& device, uint64_t seed);
   float* At(const std::vector<float*>& places, int64_t param) const {
     const int64_t bucket = bucket_of_[param];
