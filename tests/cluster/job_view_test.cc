@@ -121,7 +121,7 @@ TEST(JobView, ARealRunIsShownWithItsStepsRanksPrecisionAndReference) {
   bed.ExpectStep(job, 80);
   OnTerminal watch(bed.address(), {"job", "watch", job, "--reference", reference});
   watch.Await({"running", "% from " + reference, "timeline", "fprop=bf16", "fwd", "bwd",
-               "is slowest", "quantised operands", "wgrad.gradient", "committed", "\xe2\xa0"});
+               "slowest: rank", "mean error", "wgrad.gradient", "committed", "\xe2\xa0"});
   EXPECT_FALSE(watch.WaitsForReturn());
   watch.Type("?");
   watch.Await({"none of them changes the job"});
