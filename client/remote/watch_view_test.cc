@@ -243,7 +243,7 @@ marks                                       c                R
 recipe    r2  nvfp4, fprop=bf16  (fprop 16, dgrad 4, wgrad 4 bits)
           r3 from step 800  nvfp4, fprop=mxfp8: to recover
 step      500 ms  ||forward 30%......|backward 50%.................|comm.|opt||
-ranks     89 ! slowest: rank 1 on w1, 480 ms of work, median 400 ms (+20%)
+ranks     79 ! slowest: rank 1 on w1, 480 ms of work, median 400 ms (+20%)
 precision step 390: mean error 9.3%, max underflow 12.5%, max clipped 0.04%, 4~
   blocks.3.mlp.up wgrad.gradient nvfp4  err  14.0%  under  12.5%  clip     0%
   blocks.4.mlp.up wgrad.gradient nvfp4  err  13.0%  under   6.2%  clip  0.04%
