@@ -191,7 +191,8 @@ std::vector<double> NiceTicks(double from, double to, size_t most) {
   const double distance = TickDistance(to - from, most);
   const double first = std::ceil(from / distance - 1e-9);
   const double last = std::floor(to / distance + 1e-9);
-  for (double i = first; i <= last && ticks.size() < most; ++i) ticks.push_back(i * distance);
+  // + 0.0 makes 0 of -0.
+  for (double i = first; i <= last && ticks.size() < most; ++i) ticks.push_back(i * distance + 0.0);
   return ticks;
 }
 

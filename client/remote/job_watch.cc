@@ -144,11 +144,11 @@ class Watcher {
     if (display_.terminal() && !outline_) FetchModel();
     PollRecipe();
     if (display_.json()) return;
+    PollReference();
     if (FetchSamples(job_, state_.losses(),
                      [this](const v1::StepSample& sample) { state_.AddSample(sample); })) {
       display_.Sample();
     }
-    PollReference();
     if (!display_.terminal()) return;
     v1::ListJobEventsRequest events;
     events.set_job(job_);

@@ -129,7 +129,7 @@ std::vector<StyledLine> RankLines(const WatchState& state, const LineFormat& for
   const double ratio = median > 0 ? slowest->work_seconds() / median : 1;
   const bool slow = ratio >= kSlowRank;
   const std::string text =
-      absl::StrFormat("%s rank %d on %s is slowest: %s of work per step, median %s (%+.0f%%)",
+      absl::StrFormat("%s slowest: rank %d on %s, %s of work, median %s (%+.0f%%)",
                       slow ? "!" : " ", slowest->rank(), slowest->worker(),
                       SecondsText(slowest->work_seconds()), SecondsText(median), (ratio - 1) * 100);
   StyledLine line("ranks     ");
@@ -143,18 +143,18 @@ std::vector<StyledLine> RankLines(const WatchState& state, const LineFormat& for
 std::vector<StyledLine> PrecisionLines(const WatchState& state) {
   if (!state.precision()) return {};
   const v1::PrecisionSummary& all = *state.precision();
-  StyledLine head(absl::StrCat("precision step ", all.step(), "  ",
-                               Counted(all.operands(), "quantised operand")));
+  StyledLine head(absl::StrCat("precision step ", all.step(), ": "));
   if (all.operands() > 0) {
-    head.Add(absl::StrCat("  mean error ", ShareText(all.mean_relative_error())));
-    head.Add(absl::StrCat("  underflow up to ", ShareText(all.most_underflow())),
+    head.Add(absl::StrCat("mean error ", ShareText(all.mean_relative_error()), ", "));
+    head.Add(absl::StrCat("max underflow ", ShareText(all.most_underflow()), ", "),
              all.most_underflow() > kMuchUnderflow ? Ink::kYellow : Ink::kPlain);
-    head.Add(absl::StrCat("  clipped up to ", ShareText(all.most_clipped())),
+    head.Add(absl::StrCat("max clipped ", ShareText(all.most_clipped()), ", "),
              all.most_clipped() > kManyClipped ? Ink::kYellow : Ink::kPlain);
   }
   if (all.non_finite() > 0) {
-    head.Add(absl::StrCat("  ", Counted(all.non_finite(), "value"), " not finite"), Ink::kRed);
+    head.Add(absl::StrCat(Counted(all.non_finite(), "value"), " not finite, "), Ink::kRed);
   }
+  head.Add(Counted(all.operands(), "operand"));
   std::vector<StyledLine> lines = {head};
   size_t name_columns = 0;
   const int shown = std::min(all.worst_size(), kShownOperands);
@@ -166,11 +166,9 @@ std::vector<StyledLine> PrecisionLines(const WatchState& state) {
   for (int i = 0; i < shown; ++i) {
     const v1::OperandPrecision& operand = all.worst(i);
     const std::string text = name(i);
-    StyledLine line(absl::StrCat(std::string(kNameColumns, ' '), text,
-                                 std::string(name_columns - WidthOf(text), ' ')));
-    line.Add(absl::StrFormat("  error %6s  underflow %6s  clipped %6s",
-                             ShareText(operand.relative_error()), ShareText(operand.underflow()),
-                             ShareText(operand.clipped())));
+    StyledLine line(absl::StrCat("  ", text, std::string(name_columns - WidthOf(text), ' ')));
+    line.Add(absl::StrFormat("  err %6s  under %6s  clip %6s", ShareText(operand.relative_error()),
+                             ShareText(operand.underflow()), ShareText(operand.clipped())));
     if (operand.non_finite() > 0) {
       line.Add(absl::StrCat("  ", operand.non_finite(), " not finite"), Ink::kRed);
     }

@@ -142,6 +142,7 @@ StyledLine LossLine(const WatchState& state, const LineFormat& format, bool curv
   }
   const size_t used = head.width() + 2 + tail.width();
   const size_t room = format.columns > used ? format.columns - used : 0;
+  if (room == 0) return head.Append(tail);
   return head.Add("  ").Add(Sparkline(losses, std::min(room, kMostBar)), Ink::kGreen).Append(tail);
 }
 

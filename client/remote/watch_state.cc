@@ -39,6 +39,7 @@ bool WatchState::AddEvent(const v1::JobEvent& event) {
 void WatchState::AddSample(const v1::StepSample& sample) {
   // At the start of a stream a sample may come twice, which is no return to a checkpoint.
   for (auto known = recent_.rbegin(); known != recent_.rend(); ++known) {
+    if (known->step() < sample.step()) break;
     if (known->step() == sample.step() && known->loss() == sample.loss() &&
         known->step_seconds() == sample.step_seconds()) {
       return;

@@ -178,13 +178,13 @@ TEST_F(JobFollowTest, OnATerminalAWatchPlotsTheStepsBeforeItAndObeysKeys) {
   worker.Run();
   worker.ReportSteps(0, std::vector<double>(200, 4.5));
   const auto watch = NibbleProcess::OnTerminal({"job", "watch", job});
-  EXPECT_THAT(AwaitLine(*watch, "loss "), HasSubstr("4.5000"));
-  EXPECT_THAT(AwaitLine(*watch, "\u2524"), HasSubstr("4.5"));  // a tick of the y axis
+  EXPECT_THAT(AwaitLine(*watch, "loss      4.5000"), HasSubstr("gradient"));
+  EXPECT_THAT(AwaitLine(*watch, "\u2524"), HasSubstr("4."));  // a tick of the y axis
   EXPECT_THAT(AwaitLine(*watch, "step "), HasSubstr("150"));
   EXPECT_THAT(AwaitLine(*watch, "timeline "), HasSubstr("r1 nvfp4"));
   EXPECT_FALSE(watch->HasUsualMode());
   watch->Type("t");
-  EXPECT_THAT(AwaitLine(*watch, "tokens "), HasSubstr("M"));
+  EXPECT_THAT(AwaitLine(*watch, "tokens "), HasSubstr("100k"));
   watch->Type("?");
   AwaitLine(*watch, "  q  detach; the job keeps running");
   watch->Type("q");

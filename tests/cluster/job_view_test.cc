@@ -15,6 +15,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/process/spawn.h"
 #include "common/text/text.h"
 #include "gtest/gtest.h"
@@ -96,7 +97,7 @@ class OnTerminal {
 };
 
 // Without carriage returns and escape sequences.
-std::string WithoutControls(const std::string& line) {
+std::string WithoutControls(absl::string_view line) {
   std::string text;
   for (size_t i = 0; i < line.size(); ++i) {
     if (line[i] == '\r') continue;
@@ -121,7 +122,7 @@ TEST(JobView, ARealRunIsShownWithItsStepsRanksPrecisionAndReference) {
   bed.ExpectStep(job, 80);
   OnTerminal watch(bed.address(), {"job", "watch", job, "--reference", reference});
   watch.Await({"running", "% from " + reference, "timeline", "fprop=bf16", "fwd", "bwd",
-               "is slowest", "quantised operands", "wgrad.gradient", "committed", "\xe2\xa0"});
+               "slowest: rank", "mean error", "wgrad.gradient", "committed", "\xe2\xa0"});
   EXPECT_FALSE(watch.WaitsForReturn());
   watch.Type("?");
   watch.Await({"none of them changes the job"});
@@ -129,7 +130,7 @@ TEST(JobView, ARealRunIsShownWithItsStepsRanksPrecisionAndReference) {
   EXPECT_EQ(watch.Wait(), 101);
   EXPECT_TRUE(watch.WaitsForReturn());
   EXPECT_EQ(bed.Describe(job).state(), v1::JOB_STATE_RUNNING);
-  for (const std::string line : absl::StrSplit(watch.output(), '\n')) {
+  for (const absl::string_view line : absl::StrSplit(watch.output(), '\n')) {
     EXPECT_LT(WidthOf(WithoutControls(line)), static_cast<size_t>(kColumns)) << line;
   }
 }
