@@ -46,9 +46,11 @@ output: {{directory: {directory}}}
 
 def run(options, model, directory):
     """The step events of a run, and the number of operands of a sample."""
-    text = directory / "text.txt"
+    text = directory / "text.jsonl"
     if not text.exists():
-        text.write_text("".join(f"{n} times {n + 1} is {n * (n + 1)}.\n" for n in range(200_000)))
+        documents = (" ".join(f"{n} times {n + 1} is {n * (n + 1)}." for n in range(first, first + 100))
+                     for first in range(0, 200_000, 100))
+        text.write_text("".join(json.dumps({"text": document}) + "\n" for document in documents))
     output = directory / model
     spec = directory / f"{model}.yaml"
     spec.write_text(SPEC.format(name=model, model=model, text=text, sequence=options.sequence, steps=options.steps,

@@ -91,7 +91,10 @@ void TensorboardFile::AddScalar(const std::string& tag, double value,
   tensorboard::Value& added = *summary.add_values();
   added.set_tag(tag);
   added.set_scalar(static_cast<float>(value));
-  if (tags_.insert(tag).second) added.mutable_metadata()->set_description(description);
+  if (tags_.insert(tag).second) {
+    added.mutable_metadata()->mutable_plugin()->set_name("scalars");
+    added.mutable_metadata()->set_description(description);
+  }
   ++scalars_;
 }
 

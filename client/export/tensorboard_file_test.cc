@@ -110,6 +110,7 @@ TEST(TensorboardFileTest, FiguresBecomeScalarsAndTheSpecAText) {
   EXPECT_EQ(first.values(0).scalar(), 4.5f);
   EXPECT_EQ(first.values(0).metadata().description(),
             "mean loss over the step's tokens (nats per token)");
+  EXPECT_EQ(first.values(0).metadata().plugin().name(), "scalars");
   EXPECT_EQ(first.values(1).tag(), "train/updated");
   EXPECT_EQ(first.values(1).scalar(), 1);
   EXPECT_EQ(events[4].step(), 1);
