@@ -21,6 +21,8 @@ IEC = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"), (1, ""))
 
 def digits(value):
     """At most three significant digits, more for whole numbers below 10,000."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
     if value == int(value) and abs(value) < 10000:
         return str(int(value))
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
@@ -42,8 +44,8 @@ def duration(seconds):
 
 def show(value, unit, decimals=None):
     """A value in Grafana's unit."""
-    if math.isnan(value) or math.isinf(value):
-        return {True: "NaN"}.get(math.isnan(value), "+Inf" if value > 0 else "-Inf")
+    if not math.isfinite(value):
+        return digits(value)
     if decimals is not None:
         return f"{value:.{decimals}f} {unit.removeprefix('suffix:').strip()}".rstrip()
     if unit == "percentunit":
@@ -80,6 +82,8 @@ def text_of(value, defaults):
 
 
 def shade(value, low, high):
+    if not math.isfinite(value):
+        return len(SHADES) - 1
     share = 0 if high <= low else (value - low) / (high - low)
     return min(len(SHADES) - 1, max(0, int(share * len(SHADES))))
 
@@ -186,7 +190,9 @@ class Panel:
         low, high = self.range(drawn + ([("", [(0, 0)])] if is_stacked and not log else []))
         scale = (lambda v: math.log10(v)) if log else (lambda v: v)
         if log:
-            low, high = 10 ** math.floor(math.log10(low or 1)), 10 ** math.ceil(math.log10(high or 1))
+            # Whole decades around the positive values.
+            finite = [v for _, points in series for _, v in points if math.isfinite(v)] or [1]
+            low, high = 10.0 ** math.floor(math.log10(min(finite))), 10.0 ** math.ceil(math.log10(max(finite)))
             high = high if high > low else low * 10
         room = max(1, min(len(series), int((self.height - 130) / LEGEND)))
         ticks = self.ticks(low, high, log)
@@ -276,7 +282,7 @@ class Panel:
                     runs.append([time, time, value])
             for begin, end, value in runs:
                 x, x_end = self.x_of(begin, left, right), self.x_of(min(self.end, end + step), left, right)
-                color = PALETTE[int(value) % len(PALETTE)]
+                color = PALETTE[int(value) % len(PALETTE) if math.isfinite(value) else 0]
                 if self.defaults.get("mappings"):
                     color = color_of(value, self.defaults)
                 self.rect(x, y + 2, x_end - x, line - 4, color)

@@ -22,8 +22,11 @@ def series(panel, count):
     return found
 
 
-def draw(board, count):
+def draw(board, count, change=lambda value: value):
     data = {one["id"]: series(one, count) if count else [] for one in board["panels"] if one["type"] != "row"}
+    for of_panel in data.values():
+        for _, points in of_panel:
+            points[:] = [(time, change(value)) for time, value in points]
     return svg.draw(board, "made up", data, BEGIN, END, [(1100, "purple")])
 
 
@@ -42,6 +45,13 @@ class DrawingTest(unittest.TestCase):
                     self.assertLessEqual({one["title"] for one in shown if len(one["title"]) < 20}, titles)
                     self.assertEqual(len(drawn.findall("{http://www.w3.org/2000/svg}g")), len(shown))
                     self.assertNotIn("nan", text)
+
+    def test_constant_tiny_zero_and_not_finite_values_are_drawn(self):
+        for value in (1, 0.3, 0, -2, 1e-9, 1e12, float("nan"), float("inf")):
+            for path in BOARDS:
+                with self.subTest(board=path.name, value=value):
+                    drawn = draw(json.loads(path.read_text()), 2, lambda _, value=value: value)
+                    xml.etree.ElementTree.fromstring(drawn)
 
     def test_not_finite_values_break_a_line_and_are_named_in_the_legend(self):
         board = json.loads(BOARDS[2].read_text())

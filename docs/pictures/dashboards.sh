@@ -31,7 +31,7 @@ cat >"$NIBBLE_HOME/job.yaml" <<'YAML'
 name: reference
 model: tiny-hybrid
 recipe: bf16
-data: {train: [/usr/share/common-licenses/GPL-3], sequence: 64}
+data: {train: [/usr/share/common-licenses/GPL-3], sequence: 64, validation_fraction: 0.1}
 training: {steps: 100000, batch: 4}
 optimizer: {lr: 0.003, warmup_steps: 20}
 checkpoints: {every: 100, keep_last: 2}
@@ -46,7 +46,7 @@ wait_until() { while ((SECONDS < began + minutes * 60 * $1 / 100)); do sleep 1; 
 began=$SECONDS
 wait_until 40
 nibble recipe set "$job" fprop=bf16 --reason "compare" >/dev/null
-submit impossible --set resources.ranks=64 >/dev/null
+submit impossible --set resources.ranks=64 --set training.batch=64 >/dev/null
 wait_until 55
 nibble worker drain worker-1 --reason "maintenance" >/dev/null
 submit broken --set optimizer.lr=10 --set optimizer.weight_decay=10 >/dev/null
