@@ -250,7 +250,8 @@ const Charts = (() => {
       this.measure();
       this.svg = svg("svg", { width: this.width, height: this.height, viewBox: `0 0 ${this.width} ${this.height}`, role: "img", "aria-label": this.label || "" });
       const clip = svg("clipPath", { id: this.clipId() });
-      clip.append(svg("rect", { x: this.l, y: 0, width: Math.max(0, this.r - this.l), height: this.height }));
+      const top = this.clipTop || 0;
+      clip.append(svg("rect", { x: this.l, y: top, width: Math.max(0, this.r - this.l), height: this.height - top - (this.bottom || 0) }));
       const defs = svg("defs");
       defs.append(clip);
       this.svg.append(defs);
@@ -310,6 +311,7 @@ const Charts = (() => {
       this.options = options;
       this.label = options.label;
       this.bottom = BOTTOM;
+      this.clipTop = TOP - 4;
       this.hidden = new Set();
     }
     shown() {
@@ -327,6 +329,7 @@ const Charts = (() => {
           for (let i = first; i < last; i++) {
             const y = line.y[i];
             if (y === null || (this.options.log && y <= 0)) continue;
+            if (line.style === "dots" && (xs[i] < view.range[0] || xs[i] > view.range[1])) continue;
             if (y < low) low = y;
             if (y > high) high = y;
           }
@@ -496,8 +499,8 @@ const Charts = (() => {
     draw() {
       this.begin();
       const group = svg("g", { "clip-path": `url(#${this.clipId()})` });
-      this.svg.append(svg("text", { x: this.l - 7, y: 18, "text-anchor": "end" }, this.l < 50 ? "recipe" : "recipe"));
-      this.svg.append(svg("text", { x: this.l - 7, y: 45, "text-anchor": "end" }, this.l < 50 ? "marks" : "marks"));
+      this.svg.append(svg("text", { x: this.l - 7, y: 18, "text-anchor": "end" }, "recipe"));
+      this.svg.append(svg("text", { x: this.l - 7, y: 45, "text-anchor": "end" }, "marks"));
       for (const segment of this.segments()) {
         const from = Math.max(this.px(segment.from), this.l), to = Math.min(this.px(segment.to), this.r);
         if (to <= this.l || from >= this.r) continue;
