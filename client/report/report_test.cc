@@ -89,7 +89,9 @@ TEST(ReportDataTest, RestartsGuardsAndCheckpointsAreMarks) {
     if (mark["kind"] == "restart") {
       EXPECT_EQ(mark["text"], "attempt 2 starts at step 150 with 2 ranks");
     }
-    if (mark["kind"] == "guard") EXPECT_EQ(mark["step"], 100);
+    if (mark["kind"] == "guard") {
+      EXPECT_EQ(mark["step"], 100);
+    }
   }
 }
 

@@ -51,7 +51,9 @@ TEST(SeriesTest, AThinnedCurveKeepsTheExtremesOfEachColumn) {
   EXPECT_EQ(thin.x.back(), 9'999);
   int spikes = 0, gaps = 0;
   for (size_t i = 0; i < thin.size(); ++i) {
-    if (i > 0) EXPECT_LT(thin.x[i - 1], thin.x[i]);
+    if (i > 0) {
+      EXPECT_LT(thin.x[i - 1], thin.x[i]);
+    }
     spikes += thin.y[i] == 9 || thin.y[i] == -7 ? 1 : 0;
     gaps += std::isnan(thin.y[i]) ? 1 : 0;
   }
