@@ -96,7 +96,7 @@ absl::Status JobEventLines::Read(bool follow, const LineTaker& taker) {
     if (interrupt && interrupt->happened()) return absl::CancelledError("interrupted");
     if (status.ok()) return status;
     if (any) {
-      backoff = RetryBackoff();
+      backoff.Reset();
       deadline = SteadyNow() + session_.client().options().timeout;
     }
     const absl::Duration pause = absl::FromChrono(backoff.Next());

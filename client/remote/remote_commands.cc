@@ -209,6 +209,7 @@ void AddRemoteCommands(Command app, int& exit_code) {
   AddJobFollowVerbs(job, exit_code);
   AddJobMetricsVerb(job, exit_code);
   AddJobReportVerb(job, exit_code);
+  AddJobTraceVerb(job, exit_code);
   AddJobChangeVerbs(job, exit_code);
   AddRecipeVerbs(AddRecipeCommand(app, exit_code, JobRecipes()), exit_code);
   AddWorkerNoun(app, exit_code);

@@ -29,6 +29,7 @@ void AddJobReadVerbs(Command job, int& exit_code);    // job_read_verbs: list, d
 void AddJobFollowVerbs(Command job, int& exit_code);  // job_watch: watch, logs
 void AddJobMetricsVerb(Command job, int& exit_code);  // job_metrics: metrics
 void AddJobReportVerb(Command job, int& exit_code);   // job_report: report
+void AddJobTraceVerb(Command job, int& exit_code);    // job_trace: trace
 void AddRecipeVerbs(Command recipe, int& exit_code);  // recipe_verbs: get, set, history, rollback
 void AddWorkerNoun(Command app, int& exit_code);      // worker_queue_verbs
 void AddQueueNoun(Command app, int& exit_code);       // worker_queue_verbs

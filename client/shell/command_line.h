@@ -46,7 +46,7 @@ struct RemoteFlags {
   std::vector<std::string> formats;  // of --output, besides table, json and yaml
 };
 void AddRemoteOptions(Command verb, RemoteFlags& flags);
-// --server and --timeout alone, for a verb with another --output.
+// --server and --timeout alone, for a verb whose -o is a file.
 void AddServerOptions(Command verb, RemoteFlags& flags);
 // Replaces the help of --timeout: in a verb that waits, it also limits the wait.
 void TimeoutEndsWait(Command verb);

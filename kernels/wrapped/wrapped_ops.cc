@@ -77,11 +77,13 @@ OpCost CostOf(const QuantizeRequest& request) {
 }
 
 absl::Status WrappedBackend::Quantize(const QuantizeRequest& request) {
+  if (passage_.direct()) return inner_.Quantize(request);
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   return passage_.Pass(CostOf(request), [this, request] { return inner_.Quantize(request); });
 }
 
 absl::Status WrappedGemm::Gemm(const GemmRequest& request) {
+  if (passage_.direct()) return inner_.Gemm(request);
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   const bool rows_a = request.a.contract == Contract::kRows;
   const bool rows_b = request.b.contract == Contract::kRows;
@@ -93,9 +95,10 @@ absl::Status WrappedGemm::Gemm(const GemmRequest& request) {
 }
 
 // Checks the request, then passes inner_.family().method(request).
-#define NIBBLE_PASS(family, method, ...)    \
-  NIBBLE_RETURN_IF_ERROR(Validate(r));      \
-  return passage_.Pass(OpCost{__VA_ARGS__}, \
+#define NIBBLE_PASS(family, method, ...)                   \
+  if (passage_.direct()) return inner_.family().method(r); \
+  NIBBLE_RETURN_IF_ERROR(Validate(r));                     \
+  return passage_.Pass(OpCost{__VA_ARGS__},                \
                        [this, kept = Kept(r)] { return inner_.family().method(*kept); })
 
 absl::Status WrappedLayerOps::Forward(const AddNormForward& r) {
@@ -133,6 +136,7 @@ absl::Status WrappedLayerOps::Run(const FillInitial& r) {
   NIBBLE_PASS(elementwise, Run, "initial values", 0, 4.0 * static_cast<double>(r.n));
 }
 absl::Status WrappedLayerOps::Zero(void* data, int64_t bytes) {
+  if (passage_.direct()) return inner_.elementwise().Zero(data, bytes);
   NIBBLE_RETURN_IF_ERROR(ValidateZero(data, bytes));
   return passage_.Pass({"zero", 0, static_cast<double>(bytes)},
                        [this, data, bytes] { return inner_.elementwise().Zero(data, bytes); });

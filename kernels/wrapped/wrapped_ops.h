@@ -30,6 +30,8 @@ class Passage {
  public:
   virtual ~Passage() = default;
   virtual absl::Status Pass(const OpCost& cost, std::function<absl::Status()> operation) = 0;
+  // Whether operations may run at once without passing: then nothing is copied for them.
+  virtual bool direct() const { return false; }
 };
 
 OpCost CostOf(const QuantizeRequest& request);

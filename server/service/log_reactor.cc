@@ -1,5 +1,6 @@
 #include "server/service/log_reactor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -109,8 +110,16 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     }
     if (status.ok()) status = CheckBounds(request_);
     if (status.ok()) status = CheckRange("tail_lines", request_.tail_lines(), 0, kMaxTailLines);
+    if (status.ok()) status = CheckRange("trace_steps", request_.trace_steps(), 0, kMaxTraceSteps);
+    if (status.ok() && traces() && request_.follow()) {
+      status = absl::InvalidArgumentError("follow: a trace ends by itself");
+    }
     if (!status.ok()) return End(status);
     const auto first = Find({request_.job(), request_.attempt(), false, rank()});
+    if (first.ok() && traces() && first->over) {
+      return End(absl::FailedPreconditionError(
+          absl::StrCat("trace_steps: ", request_.job(), " has no running ranks")));
+    }
     if (first.ok()) {
       BeginAttempt(*first, request_.tail_lines());
     } else if (!absl::IsNotFound(first.status()) || !request_.follow() || request_.attempt() > 0 ||
@@ -121,8 +130,12 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     Pump();
   }
 
+  bool traces() const { return request_.trace_steps() > 0; }
   // The event log is rank 0's.
-  int32_t rank() const { return request_.events() ? 0 : request_.rank(); }
+  int32_t rank() const {
+    if (traces()) return -1;
+    return request_.events() ? 0 : request_.rank();
+  }
 
   absl::StatusOr<LogAttempt> Find(const LogQuery& query) const { return controller_.Read(query); }
 
@@ -136,10 +149,18 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     attempt_ = attempt;
     tail_lines_ = tail_lines;
-    at_once_ = request_.follow() && !attempt.over;
+    at_once_ = (request_.follow() || traces()) && !attempt.over;
     problem_ = absl::OkStatus();
     broken_.reset();
-    to_read_.assign(attempt.sources.begin(), attempt.sources.end());
+    to_read_.clear();
+    for (const LogSource& source : attempt.sources) {
+      // One reader gets the trace of all ranks of its worker.
+      const bool same = traces() && std::any_of(to_read_.begin(), to_read_.end(),
+                                                [&source](const LogSource& other) {
+                                                  return other.worker == source.worker;
+                                                });
+      if (!same) to_read_.push_back(source);
+    }
     if (at_once_ && std::ssize(to_read_) > limits_.followed_ranks) {
       End(absl::ResourceExhaustedError(absl::StrCat("rank: the attempt has ", to_read_.size(),
                                                     " ranks; at most ", limits_.followed_ranks,
@@ -164,6 +185,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
       request.set_tail_lines(tail_lines_);
       request.set_follow(at_once_);
       request.set_events(request_.events());
+      request.set_trace_steps(request_.trace_steps());
       const int64_t number = ++last_reading_;
       auto* const reader = new RankReader(
           ChannelTo(source.address), std::move(request),
@@ -209,7 +231,11 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     if (found == readings_.end()) return;
     const Reading reading = std::move(found->second);
     readings_.erase(found);
-    if (!status.ok() && at_once_ && !reading.written) {
+    if (!status.ok() && traces() && status.error_code() != grpc::StatusCode::UNAVAILABLE) {
+      NoteProblem(absl::Status(
+          static_cast<absl::StatusCode>(status.error_code()),
+          absl::StrCat("worker ", reading.source.worker, ": ", status.error_message())));
+    } else if (!status.ok() && at_once_ && !reading.written && !traces()) {
       // The rank may not have started, or its worker may come back.
       retry_.push_back(reading.source);
     } else if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
@@ -329,6 +355,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   }
 
   static constexpr int32_t kMaxTailLines = 1'000'000;
+  static constexpr int32_t kMaxTraceSteps = 100;
 
   Controller& controller_;
   const LogLimits limits_;

@@ -6,6 +6,9 @@
 // response per rank is held, and the next is requested only after it was written: a slow caller
 // slows down the workers and costs no memory.
 //
+// A trace is requested from each worker of the running attempt at once, and its lines are those of
+// a JSON array, of one worker after the other or interleaved.
+//
 // A worker that has lines to send but is silent for `silence_ms`, or whose connection breaks, is
 // named in UNAVAILABLE, after the lines of the others. While a followed attempt is running, such a
 // worker is retried until it answers or the attempt ends; the stream then continues with the

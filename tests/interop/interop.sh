@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Compares Nibble with packages of PyPI, in Python environments of its own: transformers in both
 # directions (live_check.py), PyYAML on its YAML (yaml_check.py), gRPC's Python client on its
-# coordinator's API (foreign_client.py), and llm-compressor, compressed-tensors, lm-eval and
-# megatron-core on its weights, figures and data (parity_check.py):
+# coordinator's API (foreign_client.py), TensorBoard on its event files (tensorboard_check.py), and
+# llm-compressor, compressed-tensors, lm-eval and megatron-core on its weights, figures and data
+# (parity_check.py):
 #   tests/interop/interop.sh
 # There is an environment for each requirements file, in ${XDG_CACHE_HOME:-~/.cache}/nibble; it is
 # made again when the file changes. PyPI's torch includes CUDA (some 5 GB, twice: the packages of
@@ -42,6 +43,9 @@ choose_environment $here/requirements.txt
   bazel-bin/$here/export-tokenizer bazel-bin/$here/encode-texts "$work"
 "$python" $here/yaml_check.py bazel-bin/$here/yaml-of-json bazel-bin/client/nibble
 "$python" $here/foreign_client.py bazel-bin/server/nibble-coordinator "$work"
+
+choose_environment $here/requirements-tensorboard.txt
+"$python" $here/tensorboard_check.py bazel-bin/client/nibble "$work"
 
 choose_environment $here/requirements-parity.txt
 "$python" $here/parity_check.py bazel-bin/client/nibble bazel-bin/$here/hf-logits \

@@ -1,10 +1,13 @@
 // nibble-trainer as users run it: reads a spec, writes an event log.
 #include "tests/trainer/trainer_process_testing.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -81,6 +84,37 @@ TEST_F(TrainerProcess, APlannedChangeTakesEffectAtTheDecayOnAllRanks) {
     }
     EXPECT_FALSE(fprop);
     EXPECT_TRUE(wgrad);
+  }
+}
+
+// Also of queues that run late, whose passes are otherwise recorded: the results stay the same.
+TEST_F(TrainerProcess, ATraceHasTheStepsOfEveryRankAndChangesNoResult) {
+  const Settings settings = {.ranks = 2, .steps = 8};
+  const std::vector<double> expected = Losses(Run("untraced", settings));
+  for (const char* const program :
+       {"worker/trainer/loop/nibble-trainer", "worker/trainer/loop/nibble-trainer-late"}) {
+    program_ = program;
+    const std::string name = fs::path(program).filename();
+    const fs::path file = root_ / (name + ".json");
+    ASSERT_EQ(Wait(Start(name, WriteSpec(name, settings),
+                         {"--trace", file.string(), "--trace-steps", "2", "--trace-after", "3"})),
+              0);
+    EXPECT_EQ(Losses(Events(name)), expected) << name;
+    std::ifstream in(file);
+    const json trace = json::parse(in);
+    std::map<int, std::vector<std::string>> steps;  // by rank
+    std::map<int, std::map<int, int>> spans;        // number, by rank and track
+    for (const json& event : trace) {
+      if (event.at("ph") != "X") continue;
+      const std::string span = event.at("name");
+      ++spans[event.at("pid")][event.at("tid")];
+      if (span.starts_with("step ")) steps[event.at("pid")].push_back(span);
+      EXPECT_GE(event.at("dur").get<double>(), 0) << span;
+    }
+    for (const int rank : {0, 1}) {
+      EXPECT_THAT(steps[rank], testing::ElementsAre("step 3", "step 4")) << name << rank;
+      for (const int track : {0, 1, 2, 4, 5}) EXPECT_GT(spans[rank][track], 0) << name << track;
+    }
   }
 }
 

@@ -1,11 +1,15 @@
 #include "worker/agent/daemon.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/listen_address.h"
 #include "common/process/process.h"
@@ -19,6 +23,8 @@ namespace nibble {
 namespace {
 
 constexpr std::chrono::seconds kLeftoverPatience(10);
+// Between two looks whether ranks have written their traces.
+constexpr std::chrono::milliseconds kTracePoll(50);
 
 int64_t SteadyMs() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -265,7 +271,60 @@ PeerService Daemon::MakeLogs() {
                            return log == nullptr || log->ended();
                          }};
       },
+      [this](const std::string& job, int64_t attempt, int64_t steps,
+             const std::function<bool()>& cancelled) {
+        return TakeTrace(job, attempt, steps, cancelled);
+      },
       {});
+}
+
+std::shared_ptr<GangRunner> Daemon::RunnerOf(const std::string& job, int64_t attempt) const {
+  for (const std::shared_ptr<GangRunner>& gang : gangs()) {
+    if (gang->origin().job == job && gang->origin().attempt == attempt) return gang;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::string> Daemon::TakeTrace(const std::string& job, int64_t attempt,
+                                              int64_t steps,
+                                              const std::function<bool()>& cancelled) {
+  NIBBLE_RETURN_IF_ERROR(CheckJobId(job));
+  if (tracing_.exchange(true)) {
+    return absl::ResourceExhaustedError("another trace is being taken on this worker");
+  }
+  const absl::Cleanup done = [this] { tracing_ = false; };
+  link::v1::TraceCommand command;
+  command.set_number(++last_trace_);
+  command.set_steps(steps);
+  command.set_path(
+      absl::StrCat(home_.jobs_directory, "/", job, "/attempt-", attempt, "/trace.json"));
+  (void)unlink(command.path().c_str());  // of an earlier trace that nobody read
+  bool sent = false;
+  while (!cancelled()) {
+    const std::shared_ptr<GangRunner> gang = RunnerOf(job, attempt);
+    const std::vector<RankFigures> ranks =
+        gang == nullptr ? std::vector<RankFigures>() : gang->snapshot()->figures.ranks;
+    bool traced = true;
+    for (const RankFigures& rank : ranks) {
+      const link::v1::RankReport& report = rank.report;
+      if (rank.ended || report.activity() == link::v1::RANK_ACTIVITY_UNSPECIFIED) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "rank ", rank.rank, " of ", job, " is ", rank.phase, " and makes no steps to trace"));
+      }
+      if (report.traced() == command.number() && !report.trace_problem().empty()) {
+        return absl::InternalError(report.trace_problem());
+      }
+      traced &= report.traced() >= command.number();
+    }
+    if (ranks.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("attempt ", attempt, " of ", job, " has no ranks on this worker"));
+    }
+    if (traced) return command.path();
+    if (!std::exchange(sent, true)) gang->Trace(command);
+    std::this_thread::sleep_for(kTracePoll);
+  }
+  return absl::CancelledError("the reader has disconnected");
 }
 
 std::vector<std::shared_ptr<GangRunner>> Daemon::gangs() const {

@@ -128,6 +128,11 @@ class Daemon {
   // Writes changed records in the recorder's thread.
   void SaveRecords();
   PeerService MakeLogs();
+  // As TraceRanks (peer_server.h) describes.
+  absl::StatusOr<std::string> TakeTrace(const std::string& job, int64_t attempt, int64_t steps,
+                                        const std::function<bool()>& cancelled);
+  // Null: there is none.
+  std::shared_ptr<GangRunner> RunnerOf(const std::string& job, int64_t attempt) const;
   absl::Status OpenJobFor(const std::string& job, const StoreIdentity& identity);
 
   Options options_;
@@ -148,6 +153,8 @@ class Daemon {
   std::unique_ptr<TaskThread> recorder_;
   std::unique_ptr<CoordinatorLink> link_;
 
+  std::atomic<bool> tracing_ = false;     // a trace is being taken
+  std::atomic<int64_t> last_trace_ = 0;   // number of its command
   std::atomic<bool> report_due_ = false;  // shards, a task or a followed store
   std::string last_progress_;  // phases and recipes of all gangs in the latest round; Run's thread
 

@@ -247,6 +247,10 @@ void Gang::Send(const v1::DesiredGang& desired) {
   }
 }
 
+void Gang::Trace(const link::v1::TraceCommand& trace) {
+  if (link_ != nullptr) link_->Trace(trace);
+}
+
 void Gang::DumpStacks(int32_t number, const std::string& reason) {
   for (Rank& rank : ranks_) {
     if (rank.rank != number || rank.dumping || rank.process.empty()) continue;

@@ -87,6 +87,8 @@ class Gang {
   void Send(const v1::DesiredGang& desired);
   void DumpStacks(int32_t rank, const std::string& reason);
   void Kill(int32_t rank, const std::string& reason);
+  // Sends the request to the ranks that are connected.
+  void Trace(const link::v1::TraceCommand& trace);
   // With the samples since the last call.
   GangSnapshot TakeSnapshot();
 

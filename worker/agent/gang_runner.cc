@@ -130,6 +130,10 @@ void GangRunner::Kill(int32_t rank, const std::string& reason) {
   });
 }
 
+void GangRunner::Trace(const link::v1::TraceCommand& trace) {
+  thread_.Post([this, trace] { gang_->Trace(trace); });
+}
+
 void GangRunner::Close() {
   {
     const MutexLock lock(&mutex_);

@@ -60,6 +60,8 @@ class GangRunner {
   void Send(const v1::DesiredGang& desired);
   void DumpStacks(int32_t rank, const std::string& reason);
   void Kill(int32_t rank, const std::string& reason);
+  // From any thread: the ranks trace their next steps; their reports in the snapshot tell when.
+  void Trace(const link::v1::TraceCommand& trace);
 
   // Ends the gang, whose ranks have ended: its checkpoints are finished or dropped.
   void Close();

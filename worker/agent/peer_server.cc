@@ -246,15 +246,21 @@ absl::Status Send(const EventFile& events, const v1::ReadRankLogRequest& request
 
 class LogService final : public v1::RankLogs::Service {
  public:
-  LogService(FindRankLog find, FindEventFile find_events, const LogServiceLimits& limits)
-      : find_(std::move(find)), find_events_(std::move(find_events)), limits_(limits) {}
+  LogService(FindRankLog find, FindEventFile find_events, TraceRanks trace,
+             const LogServiceLimits& limits)
+      : find_(std::move(find)),
+        find_events_(std::move(find_events)),
+        trace_(std::move(trace)),
+        limits_(limits) {}
 
   grpc::Status ReadRankLog(grpc::ServerContext* context, const v1::ReadRankLogRequest* request,
                            grpc::ServerWriter<v1::ReadRankLogResponse>* writer) override {
-    if (request->rank() < 0 || request->attempt() < 1 || request->tail_lines() < 0) {
+    if (request->rank() < 0 || request->attempt() < 1 || request->tail_lines() < 0 ||
+        request->trace_steps() < 0) {
       return ToGrpc(absl::InvalidArgumentError(
           absl::StrCat("rank ", request->rank(), " is below 0, attempt ", request->attempt(),
-                       " below 1, or tail_lines ", request->tail_lines(), " below 0")));
+                       " below 1, or tail_lines ", request->tail_lines(), " or trace_steps ",
+                       request->trace_steps(), " below 0")));
     }
     if (++readers_ > limits_.readers) {
       --readers_;
@@ -269,6 +275,7 @@ class LogService final : public v1::RankLogs::Service {
  private:
   absl::Status Find(const v1::ReadRankLogRequest& request, const grpc::ServerContext& context,
                     grpc::ServerWriter<v1::ReadRankLogResponse>& writer) const {
+    if (request.trace_steps() > 0) return Trace(request, context, writer);
     if (request.events()) {
       NIBBLE_ASSIGN_OR_RETURN(const EventFile events,
                               find_events_(request.job(), request.attempt()));
@@ -280,16 +287,34 @@ class LogService final : public v1::RankLogs::Service {
   }
 
   const FindRankLog find_;
+  absl::Status Trace(const v1::ReadRankLogRequest& request, const grpc::ServerContext& context,
+                     grpc::ServerWriter<v1::ReadRankLogResponse>& writer) const {
+    if (request.trace_steps() > kMaxTraceSteps) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("trace_steps: ", request.trace_steps(), " is above ", kMaxTraceSteps));
+    }
+    NIBBLE_ASSIGN_OR_RETURN(const std::string path,
+                            trace_(request.job(), request.attempt(), request.trace_steps(),
+                                   [&context] { return context.IsCancelled(); }));
+    const absl::Cleanup removes = [&path] { (void)unlink(path.c_str()); };
+    v1::ReadRankLogRequest whole = request;
+    whole.set_follow(false);
+    return Send(EventFile{.path = path, .started = true, .ended = [] { return true; }}, whole,
+                context, writer);
+  }
+
   const FindEventFile find_events_;
+  const TraceRanks trace_;
   const LogServiceLimits limits_;
   std::atomic<int> readers_ = 0;
 };
 
 }  // namespace
 
-PeerService MakeLogService(FindRankLog find, FindEventFile find_events,
+PeerService MakeLogService(FindRankLog find, FindEventFile find_events, TraceRanks trace,
                            const LogServiceLimits& limits) {
-  return PeerService(new LogService(std::move(find), std::move(find_events), limits));
+  return PeerService(
+      new LogService(std::move(find), std::move(find_events), std::move(trace), limits));
 }
 
 // --- Shards

@@ -101,11 +101,20 @@ struct EventFile {
 using FindEventFile =
     std::function<absl::StatusOr<EventFile>(const std::string& job, int64_t attempt)>;
 
+// Takes a trace of the next steps of an attempt's ranks here: waits until it is in a file, whose
+// path it returns, and which the caller removes; ends early once `cancelled`. FailedPrecondition if
+// the ranks do not run; ResourceExhausted if another trace is being taken. Called from gRPC's
+// threads.
+using TraceRanks = std::function<absl::StatusOr<std::string>(
+    const std::string& job, int64_t attempt, int64_t steps,
+    const std::function<bool()>& cancelled)>;
+inline constexpr int32_t kMaxTraceSteps = 100;
+
 struct LogServiceLimits {
   int readers = 64;  // at once; more are refused with RESOURCE_EXHAUSTED
 };
 
-PeerService MakeLogService(FindRankLog find, FindEventFile find_events,
+PeerService MakeLogService(FindRankLog find, FindEventFile find_events, TraceRanks trace,
                            const LogServiceLimits& limits);
 
 // `worker`: this worker's name, sent with every answer (kShardHolderKey), so that a reader that

@@ -51,6 +51,12 @@ class LogServiceTest : public testing::Test {
                            .started = attempt == 1,
                            .ended = [this] { return log_->ended(); }};
         },
+        [this](const std::string&, int64_t attempt, int64_t steps,
+               const std::function<bool()>&) -> absl::StatusOr<std::string> {
+          if (attempt != 1) return absl::FailedPreconditionError("no ranks run");
+          std::ofstream(directory_ + "/trace") << "[\n{\"steps\":" << steps << "}\n]\n";
+          return directory_ + "/trace";
+        },
         {.readers = 2}));
     auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
     EXPECT_TRUE(server.ok()) << server.status();
@@ -162,6 +168,20 @@ TEST_F(LogServiceTest, AnEventLogIsReadInWholeLinesUntilRankZeroHasEnded) {
   log_->End();
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(LogServiceTest, ATraceIsSentInLinesAndItsFileRemoved) {
+  v1::ReadRankLogRequest request = Request();
+  request.set_trace_steps(3);
+  Lines lines;
+  EXPECT_TRUE(Read(request, lines).ok());
+  EXPECT_THAT(lines, ElementsAre("[", "{\"steps\":3}", "]"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/trace"));
+  request.set_attempt(2);
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  request.set_attempt(1);
+  request.set_trace_steps(kMaxTraceSteps + 1);
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(LogServiceTest, ASlowReaderDoesNotDelayTheRankAndLearnsWhatItMissed) {

@@ -42,6 +42,7 @@ struct LinkHost::Connection {
   bool refused = false;         // to be closed once the reason is sent
   bool open = true;
   int64_t command_sent = -1;  // number of the last command
+  int64_t trace_sent = 0;     // number of the last request for a trace
 };
 
 // Outcomes of checkpoints on their way from the sink's threads to the connections, and the host's
@@ -126,6 +127,19 @@ void LinkHost::SetCommand(const link::v1::Command& command) {
     ++command_number_;
   }
   replies_->Wake();
+}
+
+void LinkHost::Trace(const link::v1::TraceCommand& trace) {
+  {
+    MutexLock lock(&mutex_);
+    trace_ = trace;
+  }
+  replies_->Wake();
+}
+
+int64_t LinkHost::TraceNumber() const {
+  MutexLock lock(&mutex_);
+  return trace_.number();
 }
 
 std::map<int32_t, LinkHost::Rank> LinkHost::RanksNow() const {
@@ -245,6 +259,7 @@ absl::Status LinkHost::HandleHello(Connection& connection, const link::v1::Hello
   *welcome.mutable_welcome() = OutcomeOf(status);
   connection.socket.Queue(welcome);
   if (status.ok()) connection.rank = hello.rank();
+  connection.trace_sent = TraceNumber();  // requests are for ranks that ran at their time
   connection.refused = !status.ok();
   return absl::OkStatus();
 }
@@ -333,6 +348,15 @@ absl::Status LinkHost::Send(Connection& connection) {
       link::v1::ToRank message;
       *message.mutable_command() = command_;
       connection.socket.Keep(message);
+    }
+  }
+  if (connection.rank.has_value()) {
+    MutexLock lock(&mutex_);
+    if (connection.trace_sent != trace_.number()) {
+      connection.trace_sent = trace_.number();
+      link::v1::ToRank message;
+      *message.mutable_trace() = trace_;
+      connection.socket.Queue(message);
     }
   }
   NIBBLE_RETURN_IF_ERROR(connection.socket.Send());

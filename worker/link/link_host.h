@@ -65,6 +65,8 @@ class LinkHost {
 
   // Sets the command of rank 0. Repeating it has no effect.
   void SetCommand(const link::v1::Command& command) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Sends the request to every rank that is connected now.
+  void Trace(const link::v1::TraceCommand& trace) ABSL_LOCKS_EXCLUDED(mutex_);
   // By rank; without those that never connected.
   std::map<int32_t, Rank> Ranks() const ABSL_LOCKS_EXCLUDED(mutex_);
   // As Ranks, and clears the samples.
@@ -85,6 +87,7 @@ class LinkHost {
   absl::Status HandleReport(int32_t rank, link::v1::RankReport report);
   absl::Status HandleArea(Connection& connection);
   absl::Status Send(Connection& connection);
+  int64_t TraceNumber() const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Admit(const link::v1::Hello& hello, std::unique_ptr<WaitingPage> page);
   std::map<int32_t, Rank> RanksNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Close(Connection& connection);
@@ -102,6 +105,7 @@ class LinkHost {
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t command_number_ ABSL_GUARDED_BY(mutex_) = 0;  // of `command_`, grows
   link::v1::Command command_ ABSL_GUARDED_BY(mutex_);
+  link::v1::TraceCommand trace_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, Rank> ranks_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::unique_ptr<WaitingPage>> pages_ ABSL_GUARDED_BY(mutex_);
   // The last steps of each rank, oldest first.

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -120,6 +121,32 @@ absl::Status EndOf(RankLink& link) {
   absl::Status status;
   for (int i = 0; i < 20 && status.ok(); ++i) status = link.WaitForChange(std::chrono::seconds(1));
   return status;
+}
+
+TEST_F(LinkTest, ATraceIsRequestedFromEveryRankThatIsConnectedAndFromNoLaterOne) {
+  const auto zero = Connect(0);
+  link::v1::TraceCommand trace;
+  trace.set_number(1);
+  trace.set_steps(2);
+  trace.set_path("/tmp/trace.json");
+  host_->Trace(trace);
+  std::optional<link::v1::TraceCommand> taken;
+  while (!taken.has_value()) {
+    ASSERT_TRUE(zero->WaitForChange(kPatience).ok());
+    taken = zero->TakeTrace();
+  }
+  EXPECT_EQ(taken->steps(), 2);
+  EXPECT_EQ(taken->path(), "/tmp/trace.json");
+  EXPECT_FALSE(zero->TakeTrace().has_value());
+
+  const auto one = Connect(1);
+  trace.set_number(2);
+  host_->Trace(trace);
+  do {
+    ASSERT_TRUE(one->WaitForChange(kPatience).ok());
+    taken = one->TakeTrace();
+  } while (!taken.has_value());
+  EXPECT_EQ(taken->number(), 2);  // not the first
 }
 
 TEST_F(LinkTest, WithoutACommandTheJobRuns) {

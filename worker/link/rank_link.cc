@@ -66,6 +66,9 @@ absl::Status RankLink::Handle(absl::string_view bytes) {
     case link::v1::ToRank::kCheckpointOutcome:
       outcomes_.push_back(message.checkpoint_outcome());
       break;
+    case link::v1::ToRank::kTrace:
+      trace_ = message.trace();
+      break;
     case link::v1::ToRank::MESSAGE_NOT_SET:
       return absl::InvalidArgumentError("message: missing");
   }

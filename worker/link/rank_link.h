@@ -56,6 +56,9 @@ class RankLink {
   // The newest command received; the default, to run, for ranks other than 0.
   const link::v1::Command& command() const { return command_; }
 
+  // The newest request for a trace since the last call, received by Poll().
+  std::optional<link::v1::TraceCommand> TakeTrace() { return std::exchange(trace_, std::nullopt); }
+
   // Replaces an earlier report that could not be sent yet.
   void Report(const link::v1::RankReport& report);
 
@@ -87,6 +90,7 @@ class RankLink {
   const std::unique_ptr<WaitingPage> page_;
   link::v1::Command command_;
   bool commanded_ = false;  // a command was received
+  std::optional<link::v1::TraceCommand> trace_;
   std::optional<link::v1::Outcome> welcome_;
   std::optional<link::v1::Outcome> area_;
   std::deque<link::v1::CheckpointOutcome> outcomes_;

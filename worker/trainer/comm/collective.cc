@@ -51,7 +51,9 @@ absl::Status Collective::Run(Kind kind, absl::FunctionRef<absl::Status(const Ope
   }
   const Operation operation{kind, ++operations_};
   if (observer_ != nullptr) observer_->Entered(name, operation.number);
+  if (tracer_ != nullptr) tracer_->Entered(name, operation.number);
   const absl::Status status = run(operation);
+  if (tracer_ != nullptr) tracer_->Left();
   if (observer_ != nullptr) observer_->Left();
   if (status.ok()) return status;
   // Whatever happened to the others, this rank is not the cause.

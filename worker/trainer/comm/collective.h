@@ -94,6 +94,9 @@ class Collective {
 
   // Borrowed; null: none.
   virtual void set_observer(CollectiveObserver* observer) { observer_ = observer; }
+  // Called around the call of every operation, on the caller's thread, also where a device's queue
+  // runs the operation later. Borrowed; null: none.
+  void set_tracer(CollectiveObserver* tracer) { tracer_ = tracer; }
 
  protected:
   // `number` counts the operations of this rank from 1.
@@ -130,6 +133,7 @@ class Collective {
   const int world_;
   uint64_t operations_ = 0;
   CollectiveObserver* observer_ = nullptr;
+  CollectiveObserver* tracer_ = nullptr;
   absl::Status failed_;
 };
 

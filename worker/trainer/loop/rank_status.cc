@@ -87,6 +87,11 @@ void RankStatus::AddCheckpoint(const CheckpointClient::Outcome& outcome, int64_t
   report_.set_checkpoint_request(std::max(report_.checkpoint_request(), request));
 }
 
+void RankStatus::AddTrace(int64_t number, const absl::Status& status) {
+  report_.set_traced(number);
+  report_.set_trace_problem(OutcomeOf(status).text());
+}
+
 void RankStatus::Send(link::v1::RankActivity activity, int64_t next_step,
                       const std::string& trouble) {
   if (link_ == nullptr) return;

@@ -43,6 +43,9 @@ class RankStatus {
   // After a checkpoint that answers this request was stored or failed.
   void AddCheckpoint(const CheckpointClient::Outcome& outcome, int64_t request);
 
+  // After the trace that this command requests was written or failed.
+  void AddTrace(int64_t number, const absl::Status& status);
+
   // Sends the report with these fields. `trouble`: what blocks the rank; empty: nothing.
   void Send(link::v1::RankActivity activity, int64_t next_step, const std::string& trouble);
   // Sends it as it is.

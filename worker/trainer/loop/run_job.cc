@@ -25,6 +25,7 @@
 #include "worker/trainer/loop/run_errors.h"
 #include "worker/trainer/loop/run_model.h"
 #include "worker/trainer/loop/run_reporter.h"
+#include "worker/trainer/loop/run_trace.h"
 
 namespace nibble {
 namespace {
@@ -42,7 +43,12 @@ class JobRun {
         device_(std::move(device)),
         ranks_(std::move(collective)),
         collective_(*ranks_),
-        options_(options) {}
+        options_(options),
+        trace_(device_->device(), collective_) {
+    if (!options.trace.path.empty()) {
+      trace_.TraceToFile(options.trace.path, options.trace.after, options.trace.steps);
+    }
+  }
 
   absl::StatusOr<RunSummary> Execute();
 
@@ -67,6 +73,7 @@ class JobRun {
   const std::unique_ptr<Collective> ranks_;
   Collective& collective_;
   const RunOptions& options_;
+  RunTrace trace_;
   std::unique_ptr<RankLink> link_;  // null: no process serves this rank
   std::unique_ptr<JobControl> control_;
   std::unique_ptr<RunReporter> reporter_;
@@ -142,7 +149,7 @@ absl::Status JobRun::Prepare() {
   control_ = std::make_unique<JobControl>(collective_, *options_.stop, link_.get());
   NIBBLE_RETURN_IF_ERROR(OpenData());
   NIBBLE_ASSIGN_OR_RETURN(
-      model_, RunModel::Create(spec_, data_->tokenizer(), device_->device(), collective_));
+      model_, RunModel::Create(spec_, data_->tokenizer(), trace_.device(), collective_));
   status_.emplace(link_.get(), SteadySeconds, &device_->device().memory());
   recipes_.emplace(spec_, trainer(), *control_, *reporter_, *status_);
   NIBBLE_ASSIGN_OR_RETURN(const int64_t resumed_step, Load());
@@ -240,7 +247,9 @@ absl::Status JobRun::TrainAll() {
                                         .micros = micros});
       },
       trainer().next_step() * micros, kBatchesAhead);
-  const Trainer::BatchSource batches = [&](int64_t, int64_t) { return prefetcher.Next(); };
+  const Trainer::BatchSource batches = [&](int64_t, int64_t) {
+    return trace_.Host("wait for a batch", [&] { return prefetcher.Next(); });
+  };
   const int64_t every = spec_.training.validate_every;
   while (trainer().next_step() < spec_.training.steps) {
     // Checked first, for a run that resumes from the checkpoint that it ended with.
@@ -250,20 +259,29 @@ absl::Status JobRun::TrainAll() {
       summary_.reason = "early_stop";
       return absl::OkStatus();
     }
-    NIBBLE_ASSIGN_OR_RETURN(const bool continues, PassBoundary());
+    trace_.TakeRequest(link_.get(), &*status_);
+    NIBBLE_RETURN_IF_ERROR(trace_.BeforeStep(trainer()));
+    NIBBLE_ASSIGN_OR_RETURN(const bool continues,
+                            trace_.Host("boundary", [&] { return PassBoundary(); }));
     if (!continues) {
       summary_.reason = "stopped";
       return absl::OkStatus();
     }
     recipes_->Begin();
     StepReport report;
-    const absl::Status status = trainer().Step(
-        batches, report,
-        [&] {
-          checkpoints_->Poll();
-          return control_->Ask(checkpoints_->in_flight());
-        },
-        [&](std::vector<HostWords> said) { control_->Hear(std::move(said)); });
+    const absl::Status status = trace_.Host("step", [&] {
+      return trainer().Step(
+          batches, report,
+          [&] {
+            checkpoints_->Poll();
+            return control_->Ask(checkpoints_->in_flight());
+          },
+          [&](std::vector<HostWords> said) { control_->Hear(std::move(said)); });
+    });
+    if (status.ok()) {
+      const absl::Status traced = trace_.AfterStep(trainer());
+      if (!traced.ok()) reporter_->Notice(trainer().next_step(), std::string(traced.message()));
+    }
     if (status.ok() || absl::IsAborted(status)) {
       std::vector<link::v1::PrecisionSample> precision;
       if (collective_.rank() == 0) {

@@ -30,6 +30,13 @@ struct RunCheckpoints {
   std::vector<std::string> notices;
 };
 
+// A trace of some steps, written to a file that the ranks of a machine share.
+struct RunTraceOptions {
+  std::string path;   // empty: none
+  int64_t after = 2;  // steps of this run before the first traced one
+  int64_t steps = 2;
+};
+
 struct RunOptions {
   // Set to stop after the current step; all ranks stop at the same step. Not null.
   const std::atomic<bool>* stop = nullptr;
@@ -46,6 +53,7 @@ struct RunOptions {
   // LinkHost::address() of the process that serves this rank, passes commands on and stores its
   // checkpoints. Empty: none; no checkpoints are taken.
   std::string link;
+  RunTraceOptions trace;
   // This rank prepares the data for the ranks of its node.
   bool prepares_data = true;
 };

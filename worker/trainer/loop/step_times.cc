@@ -43,4 +43,16 @@ absl::StatusOr<StepSeconds> StepTimes::Read() {
   return seconds;
 }
 
+absl::StatusOr<std::vector<StepTimes::Span>> StepTimes::Spans(const Event& origin) {
+  const Marks& marks = marks_[current_];
+  std::vector<Span> spans;
+  for (size_t i = 0; i < marks.parts.size(); ++i) {
+    NIBBLE_ASSIGN_OR_RETURN(const double begin, backend_.SecondsBetween(origin, *marks.events[i]));
+    NIBBLE_ASSIGN_OR_RETURN(const double end,
+                            backend_.SecondsBetween(origin, *marks.events[i + 1]));
+    spans.push_back({.part = marks.parts[i], .begin = begin, .end = end});
+  }
+  return spans;
+}
+
 }  // namespace nibble

@@ -38,6 +38,15 @@ class StepTimes {
   // Once the decision of the step has been read: its parts, with the update of the step before.
   absl::StatusOr<StepSeconds> Read();
 
+  // One part of the step, in the order in which parts were enqueued; seconds after `origin`, an
+  // event of the same queue.
+  struct Span {
+    StepPart part = StepPart::kData;
+    double begin = 0, end = 0;
+  };
+  // The parts of the current step, its own update included: waits for it.
+  absl::StatusOr<std::vector<Span>> Spans(const Event& origin);
+
  private:
   struct Marks {
     std::vector<std::unique_ptr<Event>> events;  // events[i + 1] is the end of parts[i]

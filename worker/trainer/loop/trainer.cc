@@ -290,7 +290,7 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
     };
     const auto run = [&](RecordedPasses::Kind kind, bool as_always,
                          absl::FunctionRef<absl::Status()> pass) {
-      return as_always ? passes_.Run({kind, micro, fed.slot}, pass) : pass();
+      return as_always && !enqueue_each_ ? passes_.Run({kind, micro, fed.slot}, pass) : pass();
     };
     NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kForward, !sampled, forward));
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kForward));

@@ -119,6 +119,14 @@ class Trainer {
   // names the invalid field; the trainer is then unchanged.
   absl::Status Restore(Position position);
 
+  // While set, the passes of every step are enqueued operation by operation, none from a recording.
+  void EnqueueEach(bool each) { enqueue_each_ = each; }
+  // The parts of the last step, in seconds after `origin`, an event of the queue of the
+  // computation. Waits for the step's update.
+  absl::StatusOr<std::vector<StepTimes::Span>> LastParts(const Event& origin) {
+    return times_.Spans(origin);
+  }
+
   // No update begins before the place that the event marks, while something else reads the weights
   // and the moments. The event outlives the trainer.
   void UpdateAfter(const Event& event) { update_after_ = &event; }
@@ -172,6 +180,7 @@ class Trainer {
   std::unique_ptr<StepDecision> decision_;
   RecordedPasses passes_;
   StepTimes times_;
+  bool enqueue_each_ = false;
   const Event* update_after_ = nullptr;
   Buffer figures_;  // of a sampled step, pinned
 };

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -45,6 +47,7 @@ struct Arguments {
   std::vector<std::string> notices;
   std::string bind_address = "127.0.0.1";
   bool quiet = false;
+  nibble::RunTraceOptions trace;
 };
 
 // The exit code that goes with it.
@@ -167,6 +170,11 @@ TrainerExit LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec)
   }
   if (checkpoints.weights_only) passed.push_back("--weights-only");
   if (arguments.quiet) passed.push_back("--quiet");
+  if (!arguments.trace.path.empty()) {
+    passed.insert(passed.end(), {"--trace", arguments.trace.path, "--trace-steps",
+                                 absl::StrCat(arguments.trace.steps), "--trace-after",
+                                 absl::StrCat(arguments.trace.after)});
+  }
   const absl::StatusOr<nibble::LaunchResult> result = nibble::LaunchLocal(
       {.ranks = static_cast<int>(spec.resources.ranks), .arguments = std::move(passed)});
   if (!result.ok()) return Complain(result.status());
@@ -228,6 +236,7 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec,
        .terminal = nibble::IsTerminal(2),
        .checkpoints = std::move(checkpoints),
        .link = std::move(link),
+       .trace = arguments.trace,
        .prepares_data =
            arguments.local_rank < 0 ? arguments.rank <= 0 : arguments.local_rank == 0});
   if (!summary.ok()) return Complain(summary.status());
@@ -274,6 +283,14 @@ int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factor
   app.Add("--from-step", arguments.from_step,
           "Resume from the checkpoint of this step, not from the newest")
       .Excludes(fresh);
+  app.Add("--trace", arguments.trace.path,
+          "Write a trace of some steps to this file, for Perfetto (ui.perfetto.dev)");
+  app.Add("--trace-steps", arguments.trace.steps, "Number of traced steps")
+      .AtLeast(1)
+      .ShowDefault();
+  app.Add("--trace-after", arguments.trace.after, "Steps of this run before the first traced one")
+      .AtLeast(0)
+      .ShowDefault();
   app.AddFlag("--quiet", arguments.quiet, "No progress output; the event log has everything");
   if (const std::optional<int> ended = app.Parse(argc, argv, CodeOf(TrainerExit::kUsage)))
     return *ended;
@@ -281,6 +298,11 @@ int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factor
   if (!spec.ok()) {
     (void)Complain(spec.status());
     return CodeOf(TrainerExit::kUsage);
+  }
+  // An old trace is replaced; ranks that others started add to the file of their group.
+  if (!arguments.trace.path.empty() && arguments.rank < 0) {
+    std::error_code error;
+    std::filesystem::remove(arguments.trace.path, error);
   }
   if (spec->resources.ranks > 1 && arguments.rank < 0) {
     return CodeOf(LaunchRanks(arguments, *spec));
