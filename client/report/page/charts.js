@@ -31,7 +31,7 @@ const Charts = (() => {
   function si(value, digits = 3) {
     if (value === 0) return "0";
     const size = Math.abs(value);
-    for (const [unit, name] of [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]]) {
+    for (const [unit, name] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
       if (size >= unit * 0.99995) return signed(String(Number((value / unit).toPrecision(digits)))) + name;
     }
     return signed(String(Number(value.toPrecision(digits))));
