@@ -4,7 +4,7 @@
 const Charts = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const TOP = 10, BOTTOM = 24, RIGHT = 14;
-  const left = (width) => (width < 480 ? 46 : 58);
+  const left = (width) => (width < 480 ? 52 : 58);
 
   function el(name, attributes, ...children) {
     const node = document.createElement(name);
@@ -44,9 +44,9 @@ const Charts = (() => {
     return signed(String(Number(value.toPrecision(digits))));
   }
   const whole = (value) => Math.round(value).toLocaleString("en").replace(/,/g, "\u2009");
-  function percent(fraction) {
+  function percent(fraction, digits = 2) {
     if (fraction === 0) return "0 %";
-    return plain(fraction * 100, 2) + " %";
+    return plain(fraction * 100, digits) + " %";
   }
   function seconds(value) {
     if (value === null) return "not finite";

@@ -40,20 +40,20 @@
   }
   const place = (step) => (view.axis === "steps" ? step : toTokens(own, step));
 
-  let lowest = Infinity, highest = -Infinity;
+  let first = Infinity, last = -Infinity;
   let least = Infinity, most = -Infinity;
   for (const job of data.jobs) {
     const xs = job.loss[0];
     if (xs.length === 0) continue;
-    const last = xs[xs.length - 1];
-    lowest = Math.min(lowest, xs[0]);
-    highest = Math.max(highest, last);
+    const end = xs[xs.length - 1];
+    first = Math.min(first, xs[0]);
+    last = Math.max(last, end);
     least = Math.min(least, toTokens(job, xs[0]));
-    most = Math.max(most, toTokens(job, last));
+    most = Math.max(most, toTokens(job, end));
   }
-  const drawable = highest > lowest;
+  const drawable = last > first;
   if (drawable) {
-    view.full = { steps: [lowest, highest], tokens: [least, Math.max(most, least + 1)] };
+    view.full = { steps: [first, last], tokens: [least, Math.max(most, least + 1)] };
     view.range = view.full.steps.slice();
   }
   const axis = document.getElementById("axis"), zoom = document.getElementById("zoom"), range = document.getElementById("range");
@@ -194,6 +194,8 @@
     // Rows of the map: the layers that each of them stands for.
     let groups = [];
     let combined = null;
+    // The codes at the ends of the colours: of what is shown, so that small differences are visible.
+    let lowest = 0, highest = 253;
     function regroup() {
       const byKey = new Map();
       precision.layers.forEach((name, i) => {
@@ -217,6 +219,15 @@
           }
         });
       }
+      lowest = 253;
+      highest = 0;
+      for (const code of combined) {
+        if (code >= Charts.NOT_FINITE) continue;
+        lowest = Math.min(lowest, code);
+        highest = Math.max(highest, code);
+      }
+      highest = Math.max(highest, Math.min(253, lowest + 25));
+      lowest = Math.max(0, Math.min(lowest, highest - 25));
     }
     const valueOf = (figure, code) => {
       if (code === Charts.NO_DATA) return "not quantised, or not sampled";
@@ -227,8 +238,9 @@
     const low = el("span"), high = el("span");
     function scale() {
       const figure = precision.figures[chosen.figure];
-      low.textContent = (figure.low_is_zero ? "≤ " : "") + percent(figure.low);
-      high.textContent = percent(figure.high);
+      const at = (code) => percent(figure.low * Math.pow(figure.high / figure.low, code / 253), 3);
+      low.textContent = (figure.low_is_zero && lowest === 0 ? "≤ " : "") + at(lowest);
+      high.textContent = at(highest);
     }
     const select = (label, options, value, change) => {
       const node = el("select", {});
@@ -253,7 +265,10 @@
         }
         return edges;
       },
-      code: (row, column) => combined[row * columns + column],
+      code: (row, column) => {
+        const code = combined[row * columns + column];
+        return code >= Charts.NOT_FINITE ? code : Math.round((code - lowest) / (highest - lowest) * 253);
+      },
       tip: (row, column) => {
         const figure = precision.figures[chosen.figure];
         const code = combined[row * columns + column];
