@@ -42,8 +42,8 @@ finish() {
   exit 0
 }
 
-# promtool checks what the programs show, Python generates and lints the dashboards.
-extra=(prometheus python3)
+# promtool checks what the programs show, Python generates and lints the dashboards, Chromium opens a job's report.
+extra=(prometheus python3 chromium)
 ((threads || sanitizers)) && extra+=(clang)
 ((sanitizers)) && extra+=(libclang-rt-dev)
 install_packages "${extra[@]}" || { failed=1 && finish; }

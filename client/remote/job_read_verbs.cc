@@ -41,6 +41,8 @@ struct JobFlags {
 };
 
 struct CompareFlags {
+  CompareFlags() { remote.formats = {"csv"}; }
+
   RemoteFlags remote;
   std::vector<std::string> jobs;
   int rows = 20;
@@ -135,7 +137,7 @@ absl::StatusOr<Reply> Compare(Session& session, const CompareFlags& flags) {
     jobs.push_back({job.id(), {metrics.series().begin(), metrics.series().end()}});
   }
   NIBBLE_ASSIGN_OR_RETURN(const Comparison comparison, CompareLosses(jobs));
-  return ComparisonReply(comparison, flags.rows);
+  return ComparisonReply(comparison, flags.rows, flags.remote.print);
 }
 
 }  // namespace

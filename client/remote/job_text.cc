@@ -279,11 +279,17 @@ std::string RecipeText(const v1::Recipe& recipe) {
 
 namespace {
 
+// The loss of a job relative to the first one's.
+double PercentAbove(const ComparedStep& step, size_t job) {
+  return 100 * (step.losses[job] - step.losses[0]) / step.losses[0];
+}
+
 std::string ComparisonTable(const Comparison& comparison, int rows) {
   std::vector<std::string> heads = {"STEP"};
   for (const std::string& job : comparison.jobs) heads.push_back(job);
   for (size_t i = 1; i < comparison.jobs.size(); ++i) {
     heads.push_back(absl::StrCat("Δ ", comparison.jobs[i]));
+    heads.push_back("Δ %");
   }
   TextTable table(std::move(heads));
   const size_t steps = comparison.steps.size();
@@ -295,10 +301,32 @@ std::string ComparisonTable(const Comparison& comparison, int rows) {
     for (const double loss : step.losses) cells.push_back(absl::StrFormat("%.4f", loss));
     for (size_t j = 1; j < step.losses.size(); ++j) {
       cells.push_back(absl::StrFormat("%+.4f", step.losses[j] - step.losses[0]));
+      cells.push_back(absl::StrFormat("%+.3f", PercentAbove(step, j)));
     }
     table.Add(std::move(cells));
   }
   return table.Text();
+}
+
+// Job ids need no quotes.
+std::string ComparisonCsv(const Comparison& comparison) {
+  std::string text = "step";
+  for (const std::string& job : comparison.jobs) absl::StrAppend(&text, ",", job);
+  for (size_t i = 1; i < comparison.jobs.size(); ++i) {
+    absl::StrAppend(&text, ",percent:", comparison.jobs[i]);
+  }
+  text += "\n";
+  for (const ComparedStep& step : comparison.steps) {
+    absl::StrAppend(&text, step.step);
+    for (const double loss : step.losses) {
+      absl::StrAppend(&text, ",", absl::StrFormat("%.9g", loss));
+    }
+    for (size_t i = 1; i < step.losses.size(); ++i) {
+      absl::StrAppend(&text, ",", absl::StrFormat("%.6g", PercentAbove(step, i)));
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 }  // namespace
@@ -330,11 +358,15 @@ absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs) {
   return absl::NotFoundError(absl::StrCat("job: no sampled step is common to all: ", spans));
 }
 
-Reply ComparisonReply(const Comparison& comparison, int rows) {
+Reply ComparisonReply(const Comparison& comparison, int rows, const std::string& print) {
+  if (print == "csv") return {.text = ComparisonCsv(comparison)};
   nlohmann::ordered_json json = {{"jobs", comparison.jobs},
                                  {"steps", nlohmann::ordered_json::array()}};
   for (const ComparedStep& step : comparison.steps) {
-    json["steps"].push_back({{"step", step.step}, {"losses", step.losses}});
+    std::vector<double> percent;
+    for (size_t i = 0; i < step.losses.size(); ++i) percent.push_back(PercentAbove(step, i));
+    json["steps"].push_back(
+        {{"step", step.step}, {"losses", step.losses}, {"percent_above_first", percent}});
   }
   return {.text = ComparisonTable(comparison, rows), .json = JsonText(json)};
 }

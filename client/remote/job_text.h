@@ -70,8 +70,9 @@ struct Comparison {
 absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs);
 
 // The table has at most `rows` evenly spaced rows (0: all), including the last step, and the
-// difference of each job from the first. JSON has every step.
-Reply ComparisonReply(const Comparison& comparison, int rows);
+// difference of each job from the first, in nats and in percent of the first. JSON and CSV have
+// every step. `print`: the value of --output.
+Reply ComparisonReply(const Comparison& comparison, int rows, const std::string& print);
 
 }  // namespace nibble
 

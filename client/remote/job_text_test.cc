@@ -26,22 +26,25 @@ TEST(CompareLossesTest, OnlyCommonStepsAreComparedWithTheFirstJob) {
   const auto compared =
       CompareLosses({Series("a-1", 0, 100, 10, 0), Series("b-2", 50, 200, 25, 0.5)});
   ASSERT_EQ(compared.status(), absl::OkStatus());
-  EXPECT_EQ(ComparisonReply(*compared, 20).text,
-            "STEP     a-1     b-2    Δ b-2\n"
-            "  50  4.5000  5.0000  +0.5000\n"
-            " 100  4.0000  4.5000  +0.5000\n");
+  EXPECT_EQ(ComparisonReply(*compared, 20, "table").text,
+            "STEP     a-1     b-2    Δ b-2      Δ %\n"
+            "  50  4.5000  5.0000  +0.5000  +11.111\n"
+            " 100  4.0000  4.5000  +0.5000  +12.500\n");
+  EXPECT_EQ(ComparisonReply(*compared, 20, "csv").text,
+            "step,a-1,b-2,percent:b-2\n50,4.5,5,11.1111\n100,4,4.5,12.5\n");
 }
 
 TEST(CompareLossesTest, TheTableIsThinnedEvenlyAndEndsWithTheLastStep) {
   const auto compared = CompareLosses({Series("a-1", 0, 999, 1, 0), Series("b-2", 0, 999, 1, 1)});
   ASSERT_EQ(compared.status(), absl::OkStatus());
-  const std::string table = ComparisonReply(*compared, 4).text;
+  const std::string table = ComparisonReply(*compared, 4, "table").text;
   EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), 5);
   for (const char* step : {" 249 ", " 499 ", " 749 ", " 999 "}) EXPECT_THAT(table, HasSubstr(step));
-  const auto json = nlohmann::json::parse(ComparisonReply(*compared, 4).json);
+  const auto json = nlohmann::json::parse(ComparisonReply(*compared, 4, "json").json);
   EXPECT_EQ(json["jobs"][1], "b-2");
   EXPECT_EQ(json["steps"].size(), 1000u);
   EXPECT_EQ(json["steps"][999]["step"], 999);
+  EXPECT_EQ(json["steps"][0]["percent_above_first"], nlohmann::json::parse("[0.0, 20.0]"));
 }
 
 TEST(CompareLossesTest, WithoutCommonStepsTheErrorListsTheSampledSteps) {

@@ -208,6 +208,7 @@ void AddRemoteCommands(Command app, int& exit_code) {
   AddJobReadVerbs(job, exit_code);
   AddJobFollowVerbs(job, exit_code);
   AddJobMetricsVerb(job, exit_code);
+  AddJobReportVerb(job, exit_code);
   AddJobTraceVerb(job, exit_code);
   AddJobChangeVerbs(job, exit_code);
   AddRecipeVerbs(AddRecipeCommand(app, exit_code, JobRecipes()), exit_code);

@@ -28,6 +28,7 @@ void AddJobChangeVerbs(Command job, int& exit_code);  // job_change_verbs: pause
 void AddJobReadVerbs(Command job, int& exit_code);    // job_read_verbs: list, describe, wait, ...
 void AddJobFollowVerbs(Command job, int& exit_code);  // job_watch: watch, logs
 void AddJobMetricsVerb(Command job, int& exit_code);  // job_metrics: metrics
+void AddJobReportVerb(Command job, int& exit_code);   // job_report: report
 void AddJobTraceVerb(Command job, int& exit_code);    // job_trace: trace
 void AddRecipeVerbs(Command recipe, int& exit_code);  // recipe_verbs: get, set, history, rollback
 void AddWorkerNoun(Command app, int& exit_code);      // worker_queue_verbs

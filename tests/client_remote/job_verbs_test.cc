@@ -1,6 +1,7 @@
 // Verbs of jobs and their recipes.
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -312,6 +313,28 @@ TEST_F(JobVerbsTest, LossesOfJobsAreComparedAtCommonSteps) {
               AllOf(HasSubstr("Δ b-2"), HasSubstr("4.0000  4.0000  +0.0000")));
   const nlohmann::json json = Json({"job", "compare", a, b});
   EXPECT_EQ(json["steps"][1]["losses"], nlohmann::json::parse("[4.5, 4.5]"));
+  EXPECT_EQ(Out({"job", "compare", a, b, "-o", "csv"}),
+            "step,a-1,b-2,percent:b-2\n0,5,5,0\n1,4.5,4.5,0\n2,4,4,0\n");
+}
+
+TEST_F(JobVerbsTest, AReportOfAJobWhoseEventLogIsUnreachableHasTheCoordinatorsSamples) {
+  const std::string a = cluster_.Submit("a", 1);
+  const std::string b = cluster_.Submit("b", 1);
+  RunningWorker worker(cluster_);
+  worker.Run();
+  worker.ReportSteps(0, {5.0, 4.5, 4.0});
+  const std::string path = testing::TempDir() + "report.html";
+  const Outcome made = Nibble({"job", "report", a, "--compare", b, "-o", path, "--timeout", "1"});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, AllOf(HasSubstr("wrote " + path), HasSubstr("3 steps, 0 precision")));
+  EXPECT_THAT(made.err, HasSubstr("the event log of worker w1 could not be read; curves are from "
+                                  "the coordinator's samples"));
+  std::ifstream file(path);
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  EXPECT_THAT(page, AllOf(HasSubstr("\"loss\":[[0,1,2],[5,4.5,4]]"), HasSubstr("</html>")));
+  EXPECT_THAT(Err(1, {"job", "report", a, "--compare", a, "--timeout", "1"}),
+              HasSubstr("which is in the report"));
+  EXPECT_EQ(Nibble({"job", "report", "nobody"}).exit_code, 102);
 }
 
 class RecipeVerbsTest : public RemoteClusterTest {

@@ -1,0 +1,170 @@
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/report/report_data.h"
+#include "client/report/report_page.h"
+#include "client/report/testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+using report_testing::LossAt;
+using report_testing::MakeRun;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using Json = nlohmann::ordered_json;
+
+std::string FactOf(const Json& data, const std::string& label) {
+  for (const Json& fact : data["headline"]) {
+    if (fact["label"] == label) return fact["value"];
+  }
+  return "no such fact";
+}
+
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++count;
+  return count;
+}
+
+TEST(ReportDataTest, AShortRunHasEachOfItsNumbers) {
+  const Json data = ReportData(MakeRun({}));
+  const Json& loss = data["jobs"][0]["loss"];
+  ASSERT_EQ(loss[0].size(), 300u);
+  for (size_t i = 0; i < 300; ++i) {
+    EXPECT_EQ(loss[0][i], i);
+    EXPECT_NEAR(loss[1][i].get<double>(), LossAt(static_cast<int64_t>(i), 300), 1e-5);
+  }
+  EXPECT_EQ(data["jobs"][1]["id"], "bf16-6");
+  EXPECT_EQ(data["jobs"][0]["tokens"], Json::parse("[[0, 299], [4096, 1228800]]"));
+  EXPECT_EQ(FactOf(data, "Steps"), "300");
+  EXPECT_EQ(FactOf(data, "Loss"), absl::StrFormat("%.4f", LossAt(299, 300)));
+  EXPECT_EQ(FactOf(data, "Validation loss"), "2.7100");
+}
+
+TEST(ReportDataTest, TheDifferenceIsRelativeToTheFirstComparedJob) {
+  const Json data = ReportData(MakeRun({}));
+  EXPECT_EQ(data["difference"]["against"], "bf16-6");
+  const Json& series = data["difference"]["series"];
+  ASSERT_EQ(series.size(), 1u);
+  EXPECT_EQ(series[0]["job"], "nvfp4-7");
+  for (const char* axis : {"steps", "tokens"}) {
+    ASSERT_EQ(series[0][axis]["raw"][1].size(), 300u);
+    for (const Json& percent : series[0][axis]["raw"][1]) {
+      EXPECT_NEAR(percent.get<double>(), 100.0 / 99, 1e-4);
+    }
+  }
+  EXPECT_EQ(series[0]["tokens"]["raw"][0][0], 4096);
+  EXPECT_EQ(FactOf(data, "Loss against bf16-6"), "+1.01 %");
+}
+
+TEST(ReportDataTest, TheTimelineLeavesOutSupersededAndRefusedRevisions) {
+  ReportInput input = MakeRun({});
+  input.revisions.push_back(input.revisions[1]);
+  input.revisions[2].revision.set_number(3);
+  input.revisions.push_back(input.revisions[1]);
+  input.revisions[3].revision.set_number(4);
+  input.revisions[3].revision.set_refused("no memory");
+  const Json timeline = ReportData(input)["timeline"];
+  ASSERT_EQ(timeline.size(), 2u);
+  EXPECT_EQ(timeline[0]["first"], 0);
+  EXPECT_EQ(timeline[1]["first"], 240);
+  EXPECT_EQ(timeline[1]["number"], 3);
+}
+
+TEST(ReportDataTest, RestartsGuardsAndCheckpointsAreMarks) {
+  const Json marks = ReportData(MakeRun({}))["marks"];
+  ASSERT_EQ(marks.size(), 8u);
+  int64_t last = 0;
+  for (const Json& mark : marks) {
+    EXPECT_GE(mark["step"].get<int64_t>(), last);
+    last = mark["step"];
+    if (mark["kind"] == "restart") {
+      EXPECT_EQ(mark["text"], "attempt 2 starts at step 150 with 2 ranks");
+    }
+    if (mark["kind"] == "guard") {
+      EXPECT_EQ(mark["step"], 100);
+    }
+  }
+}
+
+TEST(ReportDataTest, AJobWithoutAStepHasAReport) {
+  ReportInput input;
+  input.job.job.set_id("train-1");
+  input.compared.emplace_back().job.set_id("train-2");
+  const Json data = ReportData(input);
+  EXPECT_TRUE(data["precision"].is_null());
+  EXPECT_EQ(data["jobs"][0]["loss"], Json::parse("[[], []]"));
+  EXPECT_THAT(ReportPage(data), HasSubstr("</html>"));
+}
+
+TEST(ReportDataTest, ALossThatIsNotFiniteIsAGapAndIsNamed) {
+  ReportInput input = MakeRun({});
+  input.job.record.steps[299].loss = std::nan("");
+  const Json data = ReportData(input);
+  EXPECT_TRUE(data["jobs"][0]["loss"][1][299].is_null());
+  EXPECT_EQ(FactOf(data, "Loss"), "not finite");
+}
+
+TEST(ReportPageTest, TextsOfUsersAreNeverMarkup) {
+  const std::string evil = "</script><img src=x onerror=alert(1)><!--<script>&\"'@DATA@";
+  ReportInput input = MakeRun({});
+  input.job.job.set_id(evil);
+  input.job.job.set_owner(evil);
+  input.job.job.set_state_reason(evil);
+  input.compared[0].job.set_id(evil + "2");
+  input.events[3].text = evil;
+  input.revisions[1].revision.set_reason(evil);
+  input.revisions[1].recipe = evil;
+  input.job.record.layers[0] = evil;
+  input.job.record.validation[evil] = {{3, 1.0}};
+  input.spec_yaml = evil;
+  input.recipe_table = evil;
+  input.notes = {evil, "\xff not UTF-8"};
+  const std::string page = ReportPage(ReportData(input));
+  EXPECT_THAT(page, Not(HasSubstr("<img")));
+  EXPECT_EQ(Count(page, "</script>"), 2u);
+  EXPECT_EQ(Count(page, "<script"), 2u);
+  EXPECT_THAT(page, HasSubstr("<title>&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;"));
+  // The data are what they were.
+  const size_t from = page.find("id=\"data\">") + 10;
+  const Json data = Json::parse(page.substr(from, page.find("</script>") - from));
+  EXPECT_EQ(data["job"]["id"], evil);
+  EXPECT_EQ(data["spec"], evil);
+}
+
+TEST(ReportPageTest, ThePageNamesNoOtherFileAndNoHost) {
+  const std::string page = ReportPage(ReportData(MakeRun({})));
+  for (const char* part :
+       {"src=", "@import", "url(http", "fetch(", "XMLHttpRequest", "href=\"http"}) {
+    EXPECT_THAT(page, Not(HasSubstr(part)));
+  }
+  // SVG's namespace is the only address, and nothing loads it.
+  EXPECT_EQ(Count(page, "http"),
+            Count(page, "http-equiv") + Count(page, "http://www.w3.org/2000/svg"));
+  EXPECT_THAT(page, Not(HasSubstr("@STYLE@")));
+  EXPECT_THAT(page, HasSubstr("default-src 'none'"));
+}
+
+TEST(ReportPageTest, ALongRunOfADeepModelIsBelowFiveMegabytes) {
+  const std::string page =
+      ReportPage(ReportData(MakeRun({.steps = 100'000, .blocks = 62, .precision_every = 100})));
+  EXPECT_LT(page.size(), 5'000'000u);
+  EXPECT_GT(page.size(), 500'000u);
+  ReportInput many = MakeRun({.steps = 100'000, .blocks = 62, .precision_every = 1000});
+  while (many.compared.size() < 15) {
+    many.compared.push_back(many.compared[0]);
+    many.compared.back().job.set_id(absl::StrCat("other-", many.compared.size()));
+  }
+  EXPECT_LT(ReportPage(ReportData(many)).size(), 5'000'000u);
+}
+
+}  // namespace
+}  // namespace nibble
