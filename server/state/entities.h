@@ -26,6 +26,7 @@
 #include "job/choices.h"
 #include "proto/nibble/v1/entities.pb.h"
 #include "proto/nibble/v1/job.pb.h"
+#include "proto/nibble/v1/metrics.pb.h"
 
 namespace nibble {
 

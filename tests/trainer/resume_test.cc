@@ -214,7 +214,9 @@ TEST_F(Resume, ARunKilledAfterAGuardPromotedLayersEndsAsTheUndisturbedRun) {
   EXPECT_EQ(LossByStep(events), LossByStep(whole));
   for (const auto& [step, layers] : promotions(events)) {
     // A run that resumes within a promotion reports it at its first step.
-    if (expected.contains(step)) EXPECT_EQ(layers, expected.at(step)) << step;
+    if (expected.contains(step)) {
+      EXPECT_EQ(layers, expected.at(step)) << step;
+    }
   }
   EXPECT_TRUE(SameTensors(Tensors("whole", kRunSteps), Tensors("killed", kRunSteps)));
 }
