@@ -109,6 +109,11 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     }
     if (status.ok()) status = CheckBounds(request_);
     if (status.ok()) status = CheckRange("tail_lines", request_.tail_lines(), 0, kMaxTailLines);
+    if (status.ok() && request_.events() && (request_.rank() != 0 || request_.follow())) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat("events: rank is ", request_.rank(), " and follow is ", request_.follow(),
+                       "; the event log is rank 0's and is not followed"));
+    }
     if (!status.ok()) return End(status);
     const auto first = Find({request_.job(), request_.attempt(), false, request_.rank()});
     if (first.ok()) {
@@ -160,6 +165,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
       request.set_rank(source.rank);
       request.set_tail_lines(tail_lines_);
       request.set_follow(at_once_);
+      request.set_events(request_.events());
       const int64_t number = ++last_reading_;
       auto* const reader = new RankReader(
           ChannelTo(source.address), std::move(request),

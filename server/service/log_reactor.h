@@ -1,4 +1,4 @@
-// StreamLogs: lines of ranks, read from their workers.
+// StreamLogs: lines of ranks, or of a job's event log, read from their workers.
 //
 // Finished attempts are read rank after rank, by number. A followed job is read from all ranks at
 // once, in order of arrival, attempt after attempt until the job is finished. One response per rank

@@ -252,6 +252,14 @@ PeerService Daemon::MakeLogs() {
             RankLog::OpenEnded(Gang::LogPath(home_.jobs_directory, job, attempt, rank)));
         return std::shared_ptr<const RankLog>(std::move(ended));
       },
+      [this](const std::string& job) -> absl::StatusOr<std::shared_ptr<const RankLog>> {
+        NIBBLE_RETURN_IF_ERROR(CheckJobId(job));
+        // The rank may still append: the log is read up to its length now.
+        NIBBLE_ASSIGN_OR_RETURN(
+            std::unique_ptr<RankLog> events,
+            RankLog::OpenEnded(absl::StrCat(home_.jobs_directory, "/", job, "/events.jsonl")));
+        return std::shared_ptr<const RankLog>(std::move(events));
+      },
       {});
 }
 

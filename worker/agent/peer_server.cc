@@ -208,8 +208,8 @@ absl::Status Send(const RankLog& log, const v1::ReadRankLogRequest& request,
 
 class LogService final : public v1::RankLogs::Service {
  public:
-  LogService(FindRankLog find, const LogServiceLimits& limits)
-      : find_(std::move(find)), limits_(limits) {}
+  LogService(FindRankLog find, FindEventLog find_events, const LogServiceLimits& limits)
+      : find_(std::move(find)), find_events_(std::move(find_events)), limits_(limits) {}
 
   grpc::Status ReadRankLog(grpc::ServerContext* context, const v1::ReadRankLogRequest* request,
                            grpc::ServerWriter<v1::ReadRankLogResponse>* writer) override {
@@ -218,12 +218,16 @@ class LogService final : public v1::RankLogs::Service {
           absl::StrCat("rank ", request->rank(), " is below 0, attempt ", request->attempt(),
                        " below 1, or tail_lines ", request->tail_lines(), " below 0")));
     }
+    if (request->events() && request->follow()) {
+      return ToGrpc(absl::InvalidArgumentError("follow: an event log is not followed"));
+    }
     if (++readers_ > limits_.readers) {
       --readers_;
       return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
           "readers: ", limits_.readers, " already read logs of this worker, the most at once")));
     }
-    const auto log = find_(request->job(), request->attempt(), request->rank());
+    const auto log = request->events() ? find_events_(request->job())
+                                       : find_(request->job(), request->attempt(), request->rank());
     const absl::Status sent = log.ok() ? Send(**log, *request, *context, *writer) : log.status();
     --readers_;
     return ToGrpc(sent);
@@ -231,14 +235,16 @@ class LogService final : public v1::RankLogs::Service {
 
  private:
   const FindRankLog find_;
+  const FindEventLog find_events_;
   const LogServiceLimits limits_;
   std::atomic<int> readers_ = 0;
 };
 
 }  // namespace
 
-PeerService MakeLogService(FindRankLog find, const LogServiceLimits& limits) {
-  return PeerService(new LogService(std::move(find), limits));
+PeerService MakeLogService(FindRankLog find, FindEventLog find_events,
+                           const LogServiceLimits& limits) {
+  return PeerService(new LogService(std::move(find), std::move(find_events), limits));
 }
 
 // --- Shards

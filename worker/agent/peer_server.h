@@ -7,7 +7,7 @@
 //                          disk. Each reader has its own offset and never delays the rank; bytes
 //                          that the log has discarded are replaced by a line with their number.
 //                          Lines are cut at kMaxLineBytes and made UTF-8. The number of readers is
-//                          bounded.
+//                          bounded. Also the event logs of jobs, as far as they are written.
 //   nibble.v1.GangMeeting  gang_preparation.h
 //
 // Ownership: PeerServer owns its services, the server and its port; the services borrow their
@@ -90,11 +90,16 @@ inline constexpr size_t kMaxLineBytes = 16 << 10;
 using FindRankLog = std::function<absl::StatusOr<std::shared_ptr<const RankLog>>(
     const std::string& job, int64_t attempt, int32_t rank)>;
 
+// Finds the event log of a job, as it is now. NotFound if this worker has none. As above.
+using FindEventLog =
+    std::function<absl::StatusOr<std::shared_ptr<const RankLog>>(const std::string& job)>;
+
 struct LogServiceLimits {
   int readers = 64;  // at once; more are refused with RESOURCE_EXHAUSTED
 };
 
-PeerService MakeLogService(FindRankLog find, const LogServiceLimits& limits);
+PeerService MakeLogService(FindRankLog find, FindEventLog find_events,
+                           const LogServiceLimits& limits);
 
 // `worker`: this worker's name, sent with every answer (kShardHolderKey), so that a reader that
 // finds damage can report whose copy it is; empty: not sent.

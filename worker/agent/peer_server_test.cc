@@ -46,6 +46,12 @@ class LogServiceTest : public testing::Test {
           if (job == "run-1" && attempt == 1 && rank == 0) return log_;
           return absl::NotFoundError("no such log");
         },
+        [this](const std::string& job) -> absl::StatusOr<std::shared_ptr<const RankLog>> {
+          if (job != "run-1") return absl::NotFoundError("no such events");
+          auto events = RankLog::OpenEnded(directory_ + "/jobs/run-1/events.jsonl");
+          if (!events.ok()) return events.status();
+          return std::shared_ptr<const RankLog>(*std::move(events));
+        },
         {.readers = 2}));
     auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
     EXPECT_TRUE(server.ok()) << server.status();
@@ -93,6 +99,19 @@ TEST_F(LogServiceTest, LinesAreSentWithoutNewlinesAndTheLastMayHaveNone) {
   Lines lines;
   EXPECT_TRUE(Read(Request(), lines).ok());
   EXPECT_THAT(lines, ElementsAre("one", "", "three", "four"));
+}
+
+TEST_F(LogServiceTest, TheEventLogOfAJobIsReadAsFarAsItIsWritten) {
+  v1::ReadRankLogRequest request = Request();
+  request.set_events(true);
+  Lines lines;
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::NOT_FOUND);
+  std::filesystem::create_directories(directory_ + "/jobs/run-1");
+  std::ofstream(directory_ + "/jobs/run-1/events.jsonl") << "{\"event\":\"start\"}\n{}\n";
+  EXPECT_TRUE(Read(request, lines).ok());
+  EXPECT_THAT(lines, ElementsAre("{\"event\":\"start\"}", "{}"));
+  request.set_follow(true);
+  EXPECT_EQ(Read(request, lines).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }
 
 TEST_F(LogServiceTest, ATailIsTheLastLines) {
