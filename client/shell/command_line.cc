@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -97,9 +98,15 @@ Command NounOf(Command app, const std::string& name, const std::string& help) {
 
 std::string VersionText() { return absl::StrCat("nibble ", kVersion); }
 
-void AddOutputOption(Command verb, std::string& print) {
-  verb.Add("-o,--output", print, absl::StrCat("output format: ", print, ", json or yaml"))
-      .OneOf({print, "json", "yaml"})
+void AddOutputOption(Command verb, std::string& print, const std::vector<std::string>& more) {
+  std::vector<std::string> formats = {print, "json", "yaml"};
+  formats.insert(formats.end(), more.begin(), more.end());
+  const std::string& last = formats.back();
+  verb.Add("-o,--output", print,
+           absl::StrCat(
+               "output format: ", absl::StrJoin(formats.begin(), std::prev(formats.end()), ", "),
+               " or ", last))
+      .OneOf(formats)
       .ShowDefault();
 }
 
@@ -122,7 +129,7 @@ void AddModelOptions(Command verb, InferenceFlags& flags) {
 }
 
 void AddRemoteOptions(Command verb, RemoteFlags& flags) {
-  AddOutputOption(verb, flags.print);
+  AddOutputOption(verb, flags.print, flags.formats);
   verb.Add("--server", flags.server,
            "host:port of the coordinator; default: NIBBLE_SERVER, else the local cluster");
   AddSecondsOption(

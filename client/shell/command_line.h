@@ -24,7 +24,8 @@ std::string VersionText();
 Command NounOf(Command app, const std::string& name, const std::string& help);
 
 // -o: `print` becomes "json" or "yaml", or keeps its value, the format for people: "table".
-void AddOutputOption(Command verb, std::string& print);
+// `more`: further formats of the verb.
+void AddOutputOption(Command verb, std::string& print, const std::vector<std::string>& more = {});
 // The options of a verb that runs a trained model.
 struct InferenceFlags {
   std::string from;
@@ -42,6 +43,7 @@ struct RemoteFlags {
   std::string server;
   std::string timeout;  // empty: not given
   std::string print = "table";
+  std::vector<std::string> formats;  // of --output, besides table, json and yaml
 };
 void AddRemoteOptions(Command verb, RemoteFlags& flags);
 // Replaces the help of --timeout: in a verb that waits, it also limits the wait.
