@@ -3,6 +3,7 @@
 #include "client/cluster/cluster_command.h"
 #include "client/local/local_commands.h"
 #include "client/remote/remote_commands.h"
+#include "client/sensitivity/sensitivity_command.h"
 #include "client/shell/command_line.h"
 #include "client/shell/nouns.h"
 #include "client/shell/output.h"
@@ -25,6 +26,7 @@ int main(int argc, char** argv) {
   nibble::AddModelCommand(app, exit_code);
   nibble::AddQuantizeCommand(app, exit_code);
   nibble::AddRemoteCommands(app, exit_code);
+  nibble::AddSensitivityVerb(app, exit_code);
   nibble::AddCompletionCommand(app, exit_code);
   nibble::AddHelpCommands(app, exit_code);
   // Last: commands that are added later would inherit it.

@@ -273,6 +273,14 @@ void CheckData(const JobSpec& spec, Problems& problems) {
   }
 }
 
+void CheckStop(const JobSpec& spec, Problems& problems) {
+  if (!Sound(problems, {"training.steps", "training.stop_at"})) return;
+  if (spec.training.stop_at > spec.training.steps) {
+    problems.Add("training.stop_at", absl::StrCat(spec.training.stop_at, " is over ",
+                                                  spec.training.steps, ", training.steps"));
+  }
+}
+
 void CheckOptimizer(const JobSpec& spec, Problems& problems) {
   const OptimizerSpec& optimizer = spec.optimizer;
   if (Sound(problems, {"optimizer.lr", "optimizer.final_lr"}) &&
@@ -312,6 +320,7 @@ void CheckJob(const JobSpec& spec, Problems& problems) {
   CheckGuards(spec, problems);
   CheckSequence(spec, problems);
   CheckData(spec, problems);
+  CheckStop(spec, problems);
   CheckOptimizer(spec, problems);
   CheckRecipe(spec, problems);
 }

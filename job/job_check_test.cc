@@ -1,5 +1,7 @@
 #include "job/job_check.h"
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -45,6 +47,27 @@ TEST(JobCheckTest, TheBatchIsAMultipleOfTheRanks) {
   spec.resources.ranks = 3;
   EXPECT_EQ(CheckError(spec),
             "training.batch: 32 is not a multiple of resources.ranks, which is 3");
+}
+
+TEST(JobCheckTest, ARunStopsWithinItsSteps) {
+  JobSpec spec = Valid();
+  EXPECT_EQ(EndStep(spec), 1000);
+  spec.training.stop_at = 400;
+  EXPECT_TRUE(Validate(spec).ok());
+  EXPECT_EQ(EndStep(spec), 400);
+  spec.training.stop_at = 1001;
+  EXPECT_EQ(CheckError(spec), "training.stop_at: 1001 is over 1000, training.steps");
+}
+
+TEST(JobCheckTest, EachRepeatHasASeedOfItsOwnAndThatOfTheFirstIsTheRuns) {
+  std::set<uint64_t> seeds;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    EXPECT_EQ(RepeatSeed({.seed = seed}), seed);
+    for (int64_t repeat = 0; repeat < 30; ++repeat) {
+      EXPECT_TRUE(seeds.insert(RepeatSeed({.seed = seed, .repeat = repeat})).second)
+          << seed << " " << repeat;
+    }
+  }
 }
 
 TEST(JobCheckTest, TheMicroBatchDividesARanksShare) {

@@ -171,6 +171,14 @@ const Record<TrainingSpec>& TrainingRecord() {
                  "0: the whole share"),
           Number("seed", &S::seed, Range<uint64_t>{0, std::numeric_limits<uint64_t>::max()}, "",
                  "seed of the initial weights, the order of samples and stochastic rounding"),
+          Number("repeat", &S::repeat, Range<int64_t>{0, 1'000'000}, "",
+                 "number of a repeat of the run: each number has its own order of samples and its "
+                 "own draws of stochastic rounding; initial weights and held-out documents are "
+                 "those of the seed. Forks of one checkpoint with different numbers show the noise "
+                 "of a result"),
+          Number("stop_at", &S::stop_at, Range<int64_t>{0, kSteps.most}, "steps",
+                 "number of steps after which the run ends, at most training.steps, with the "
+                 "learning rates and data phases of a run of training.steps. 0: training.steps"),
           OneOf("precision", &S::precision,
                 "format of everything that is not quantised. fp32 is the reference; it requires a "
                 "recipe that quantises nothing"),

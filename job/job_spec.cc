@@ -95,6 +95,15 @@ std::vector<int64_t> AllowedRanks(const JobSpec& spec) {
                         resources.max_ranks == 0 ? resources.ranks : resources.max_ranks);
 }
 
+uint64_t RepeatSeed(const TrainingSpec& training) {
+  if (training.repeat == 0) return training.seed;
+  // SplitMix64: neighbouring numbers and seeds give unrelated results.
+  uint64_t x = training.seed + static_cast<uint64_t>(training.repeat) * 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
 std::string OutputDirectory(const JobSpec& spec) {
   return spec.output.directory.empty() ? absl::StrCat("runs/", spec.name) : spec.output.directory;
 }

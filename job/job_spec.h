@@ -84,6 +84,8 @@ struct TrainingSpec {
   int64_t batch = 32;
   int64_t micro_batch = 0;
   uint64_t seed = 1;
+  int64_t repeat = 0;
+  int64_t stop_at = 0;  // 0: steps
   JobPrecision precision = JobPrecision::kBf16;
   JobProducts products = JobProducts::kFastest;
   JobRecompute recompute = JobRecompute::kNone;
@@ -263,6 +265,14 @@ inline int64_t TokensPerStep(const JobSpec& spec) {
 inline int64_t TotalTokens(const JobSpec& spec) {
   return spec.training.steps * TokensPerStep(spec);
 }
+// The first step that is not run: training.steps, or less with training.stop_at. Learning rate,
+// phases of the data and fractions of the run depend on training.steps all the same.
+inline int64_t EndStep(const JobSpec& spec) {
+  return spec.training.stop_at == 0 ? spec.training.steps : spec.training.stop_at;
+}
+// The seed of what differs between repeats of a run, the order of samples and stochastic rounding:
+// training.seed for repeat 0. Initial weights and held-out documents depend on training.seed alone.
+uint64_t RepeatSeed(const TrainingSpec& training);
 // Sequences of a step that each rank computes.
 inline int64_t SequencesPerRank(const JobSpec& spec) {
   return spec.training.batch / spec.resources.ranks;

@@ -34,6 +34,7 @@ struct SubmitFlags {
   int64_t at_step = -1;
   std::vector<std::string> set, layer;  // of submit, `set` names fields of the spec
   std::vector<std::string> env;
+  std::vector<std::string> spec;  // of fork
   bool with_pending = false;
   std::string name, reason;
   SchedulingFlags scheduling;
@@ -107,6 +108,7 @@ absl::StatusOr<Reply> Fork(Session& session, const SubmitFlags& flags) {
   if (!change.set.empty() || !change.layers.empty()) {
     *request.mutable_change() = ChangeMessage(change);
   }
+  for (const std::string& setting : flags.spec) request.add_settings(setting);
   request.set_with_pending(flags.with_pending);
   request.set_reason(flags.reason);
   request.set_dry_run(flags.dry_run);
@@ -171,6 +173,12 @@ void AddJobSubmitVerbs(Command job, int& exit_code) {
   fork.app()
       .Add("--layer", fork->layer,
            "SELECTOR:FIELD=VALUE[,FIELD=VALUE]..., such as 'last 4 blocks:fprop=bf16'")
+      .OneValueEach();
+  fork.app()
+      .Add(
+          "--spec", fork->spec,
+          "FIELD=VALUE that overrides the parent's spec, such as training.stop_at=400: of training "
+          "stop_at, repeat and validation, and checkpoints, early_stop, guards, metrics, notify")
       .OneValueEach();
   fork.app().AddFlag("--with-pending", fork->with_pending,
                      "also copy the parent's recipe changes of later steps");

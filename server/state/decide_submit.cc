@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "common/status_macros.h"
 #include "job/job_spec.h"
 #include "job/notify_url.h"
+#include "job/overrides.h"
 #include "model/outline.h"
 #include "recipe/recipe.h"
 #include "server/state/decide.h"
@@ -41,9 +43,9 @@ absl::StatusOr<v1::JobShape> ShapeOf(const JobSpec& spec) {
   shape.set_parameters(outline.parameters());
   shape.set_ranks(static_cast<int32_t>(spec.resources.ranks));
   shape.set_device(DeviceOf(spec.resources.device));
-  shape.set_steps(schedule.steps);
+  shape.set_steps(EndStep(spec));
   shape.set_tokens_per_step(schedule.tokens_per_step);
-  shape.set_decay_first_step(schedule.decay_first_step);
+  shape.set_decay_first_step(std::min(schedule.decay_first_step, EndStep(spec)));
   return shape;
 }
 
@@ -278,6 +280,47 @@ absl::StatusOr<Timeline> ForkTimeline(const RevisionMessages& parent,
   return timeline;
 }
 
+// Fields of the spec that a fork may have otherwise than its parent, with the fields in them: they
+// change neither the model, its data and recipe, nor where the fork runs.
+constexpr const char* kForkFields[] = {"training.stop_at",
+                                       "training.repeat",
+                                       "training.validate_every",
+                                       "training.validation_batches",
+                                       "checkpoints",
+                                       "early_stop",
+                                       "guards",
+                                       "metrics",
+                                       "notify"};
+
+// The parent's spec with the settings of the fork, which begins at `step`.
+absl::StatusOr<JobSpec> ForkSpec(const std::string& parent, const v1::ForkJobRequest& request,
+                                 int64_t step) {
+  for (const std::string& setting : request.settings()) {
+    const std::string field = setting.substr(0, setting.find('='));
+    const bool allowed = std::any_of(
+        std::begin(kForkFields), std::end(kForkFields), [&field](const std::string& known) {
+          return field == known || absl::StartsWith(field, absl::StrCat(known, "."));
+        });
+    if (!allowed) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "settings: '", Clip(setting, kMaxNameBytes),
+          "' does not set a field that may differ in a fork: ", absl::StrJoin(kForkFields, ", ")));
+    }
+  }
+  NIBBLE_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(parent));
+  if (request.settings().empty()) return spec;
+  const std::vector<std::string> settings(request.settings().begin(), request.settings().end());
+  // With every field written, no default follows from a setting.
+  NIBBLE_ASSIGN_OR_RETURN(const std::string yaml, OverrideFields(ToYaml(spec), settings));
+  NIBBLE_ASSIGN_OR_RETURN(spec, ParseJobSpec(yaml));
+  if (EndStep(spec) <= step) {
+    return absl::InvalidArgumentError(absl::StrCat("training.stop_at: ", EndStep(spec),
+                                                   " leaves no step after the checkpoint of step ",
+                                                   step));
+  }
+  return spec;
+}
+
 absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const Caller& caller,
                   v1::Update& update, v1::ForkJobResponse& response) {
   const v1::JobRecord* const parent = state.FindJob(request.checkpoint().job());
@@ -287,7 +330,8 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
   }
   NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef from,
                           FindCheckpoint(state, request.checkpoint(), "checkpoint"));
-  NIBBLE_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(state.FindSpec(parent->id())->spec_yaml()));
+  NIBBLE_ASSIGN_OR_RETURN(
+      JobSpec spec, ForkSpec(state.FindSpec(parent->id())->spec_yaml(), request, from.step()));
   NIBBLE_ASSIGN_OR_RETURN(const Timeline timeline, ForkTimeline(WholeTimeline(state, parent->id()),
                                                                 request, from.step(), caller));
   if (!request.name().empty()) spec.name = request.name();
@@ -304,6 +348,9 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
   v1::JobSubmitted& submitted = AddSubmission(state, spec.name, caller, update);
   submitted.set_spec_yaml(ToYaml(spec));
   *submitted.mutable_shape() = parent->shape();
+  submitted.mutable_shape()->set_steps(EndStep(spec));
+  submitted.mutable_shape()->set_decay_first_step(
+      std::min(MakeScheduleFacts(spec).decay_first_step, EndStep(spec)));
   *submitted.mutable_scheduling() = std::move(scheduling);
   *submitted.mutable_restart_policy() =
       request.has_restart_policy() ? request.restart_policy() : parent->restart_policy();

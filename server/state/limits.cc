@@ -110,6 +110,7 @@ constexpr FieldLimit kLimits[] = {
     {"holders", kMaxHolders, kMaxNameBytes},
     {"blames", kMaxBlames},
     {"notify", kMaxTargets},
+    {"ForkJobRequest.settings", kMaxForkSettings, kMaxPathBytes},
     {"NotifyTarget.on", kMaxTargets * 4, kMaxNameBytes},
     {"recent_attempts", kMaxRecentAttempts},
     {"jobs", 1000, kMaxNameBytes},

@@ -51,6 +51,7 @@ inline constexpr int64_t kMaxBlames = 256;
 inline constexpr int64_t kMaxTargets = 8;  // URLs to which events of one job are posted
 inline constexpr int64_t kMaxRecentAttempts = 8;
 inline constexpr int64_t kMaxDecided = 64;  // decisions of guards in one report
+inline constexpr int64_t kMaxForkSettings = 64;
 inline constexpr int64_t kMaxEventsPerJob = 200;
 inline constexpr int64_t kMaxCheckpointsPerJob = 4096;
 inline constexpr int64_t kMaxOrphans = 10'000;  // jobs of one worker that the store does not know

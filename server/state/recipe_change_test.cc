@@ -429,6 +429,37 @@ TEST_F(ForkTest, AForkedSpecCanBeSubmitted) {
   EXPECT_EQ(submitted->job().name(), "ablation");
 }
 
+TEST_F(ForkTest, AForkMayStopEarlierAndRepeatTheRunWithOtherSamples) {
+  v1::ForkJobRequest request = Fork();
+  request.add_settings("training.stop_at=150");
+  request.add_settings("training.repeat=2");
+  request.add_settings("checkpoints.at_end=false");
+  const auto response = cluster_.Do<v1::ForkJobResponse>(request);
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  EXPECT_EQ(response->job().shape().steps(), 150);
+  EXPECT_EQ(response->job().shape().decay_first_step(), 150);
+  const auto parent = ParseJobSpec(cluster_.state().FindSpec(job_)->spec_yaml());
+  const auto spec = ParseJobSpec(cluster_.state().FindSpec(response->job().id())->spec_yaml());
+  ASSERT_EQ(spec.status(), absl::OkStatus());
+  EXPECT_EQ(EndStep(*spec), 150);
+  EXPECT_EQ(spec->training.repeat, 2);
+  EXPECT_FALSE(spec->checkpoints.at_end);
+  // The schedule is the parent's.
+  EXPECT_EQ(spec->training.steps, parent->training.steps);
+  EXPECT_EQ(spec->optimizer, parent->optimizer);
+}
+
+TEST_F(ForkTest, AForkThatTrainsAnotherModelOrNoStepIsRefused) {
+  for (const char* setting : {"training.steps=2000", "training.seed=7", "data.sequence=32",
+                              "model=tiny-llama", "training.stop_at=100", "training.stop_at=1001",
+                              "checkpointsx=1", "metrics.log_every=0", "notify"}) {
+    v1::ForkJobRequest request = Fork();
+    request.add_settings(setting);
+    EXPECT_EQ(cluster_.Do<v1::ForkJobResponse>(request).status().code(), Code::kInvalidArgument)
+        << setting;
+  }
+}
+
 TEST_F(RecipeChangeTest, WhileTheProgressOfRanksIsUnknownTheirRecipeIsNotChanged) {
   ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
   cluster_.live = {.attempt = 1, .unheard = true};

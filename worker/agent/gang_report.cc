@@ -241,7 +241,7 @@ v1::GangReport Gang::Report(const PresentGang& present,
 }
 
 void Gang::NoteModel(const JobSpec& spec) {
-  planned_steps_ = spec.training.steps;
+  planned_steps_ = EndStep(spec);
   const absl::StatusOr<Outline> outline = MakeOutline(spec.model);
   if (outline.ok()) flops_per_token_ = CountFlops(*outline, spec.data.sequence).training();
 }

@@ -92,7 +92,7 @@ absl::Status CheckpointTaker::Finish(bool requested) {
   Wait();
   const bool wanted = spec_.checkpoints.at_end || requested;
   if (!wanted || next == taken_step_ || next == 0) return absl::OkStatus();
-  if (trainer_.skipped_in_a_row() > 0 && next < spec_.training.steps) {
+  if (trainer_.skipped_in_a_row() > 0 && next < EndStep(spec_)) {
     reporter_.Notice(
         next, absl::StrCat("no last checkpoint: the last ", trainer_.skipped_in_a_row(),
                            " steps were skipped; the newest is of step ", summary_.last_step));

@@ -296,7 +296,7 @@ absl::StatusOr<std::shared_ptr<const TokenSource>> OpenSource(const JobSpec& spe
 
 absl::StatusOr<BatchBuilder> MakeBuilder(const JobSpec& spec, const WindowOptions& window,
                                          std::vector<std::shared_ptr<const TokenSource>> sources) {
-  const BatchOptions options = {.seed = spec.training.seed,
+  const BatchOptions options = {.seed = RepeatSeed(spec.training),
                                 .global_sequences = spec.training.batch,
                                 .length = spec.data.sequence,
                                 .window = window};

@@ -252,7 +252,7 @@ absl::Status JobRun::TrainAll() {
     return trace_.Host("wait for a batch", [&] { return prefetcher.Next(); });
   };
   const int64_t every = spec_.training.validate_every;
-  while (trainer().next_step() < spec_.training.steps) {
+  while (trainer().next_step() < EndStep(spec_)) {
     // Checked first, for a run that resumes from the checkpoint that it ended with.
     if (trainer().stops_early()) {
       reporter_->Note(absl::StrCat("ends before step ", trainer().next_step(),
@@ -297,7 +297,7 @@ absl::Status JobRun::TrainAll() {
     summary_.loss = report.sample.loss();
     if (!report.sample.updated()) ++summary_.skipped_steps;
     const int64_t next = trainer().next_step();
-    if (next == spec_.training.steps || (every > 0 && next % every == 0)) {
+    if (next == EndStep(spec_) || (every > 0 && next % every == 0)) {
       // Validation uses the recipe of the next step.
       NIBBLE_RETURN_IF_ERROR(recipes_->Prepare());
       NIBBLE_RETURN_IF_ERROR(ValidateAll());
@@ -317,7 +317,7 @@ void JobRun::WriteStart() {
   reporter_->Note(
       absl::StrCat("memory: ", MemoryPlanText(trainer().memory()),
                    use.capacity > 0 ? absl::StrCat("; of ", BytesOfMemory(use.capacity)) : ""));
-  if (reporter_->progress() != nullptr) reporter_->progress()->Start(next, spec_.training.steps);
+  if (reporter_->progress() != nullptr) reporter_->progress()->Start(next, EndStep(spec_));
   for (const std::string& notice : options_.checkpoints.notices) reporter_->Notice(next, notice);
   if (!begins_with_.empty()) reporter_->Notice(next, begins_with_);
   if (resumed_.has_value()) {

@@ -241,7 +241,7 @@ void RunReporter::StepDone(const StepReport& report, const Trainer& trainer,
                       guard.detail));
   }
   tokens_since_ += report.tokens;
-  const bool last = step + 1 == spec_.training.steps;
+  const bool last = step + 1 == EndStep(spec_);
   if (step % spec_.metrics.log_every == 0 || last) {
     const double now = clock_();
     const double seconds = now - logged_at_;

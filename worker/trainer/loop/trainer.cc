@@ -263,7 +263,7 @@ absl::StatusOr<FedBatch> Trainer::LoadBatch(int64_t step, const Batch& batch) {
 
 StepContext Trainer::ContextFor(int64_t step, int64_t micro, const FedBatch& batch) const {
   const int64_t before = options_.collective.rank() * micro_batches_ + micro;
-  return {.seed = spec_.training.seed,
+  return {.seed = RepeatSeed(spec_.training),
           .step = step,
           .step_on_device = batch.step,
           .layout = {.sequences = MicroBatch(spec_),
