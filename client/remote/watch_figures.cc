@@ -160,7 +160,10 @@ std::vector<StyledLine> PrecisionLines(const WatchState& state) {
   const int shown = std::min(all.worst_size(), kShownOperands);
   const auto name = [&all](int i) {
     const v1::OperandPrecision& operand = all.worst(i);
-    return absl::StrCat(operand.layer(), " ", operand.operand(), " ", operand.format());
+    // Of "nvfp4 1x16 stochastic" the name of the format.
+    const std::string& format = operand.format();
+    return absl::StrCat(operand.layer(), " ", operand.operand(), " ",
+                        format.substr(0, format.find(' ')));
   };
   for (int i = 0; i < shown; ++i) name_columns = std::max(name_columns, WidthOf(name(i)));
   for (int i = 0; i < shown; ++i) {

@@ -61,6 +61,7 @@ class OnTerminal {
 
   // Reads until the output has all these texts, in any order.
   void Await(const std::vector<std::string>& texts) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
     for (const std::string& text : texts) {
       while (output_.find(text) == std::string::npos) {
         pollfd ready = {.fd = user_, .events = POLLIN, .revents = 0};
@@ -70,6 +71,7 @@ class OnTerminal {
             << output_;
         const ssize_t got = read(user_, bytes.data(), bytes.size());
         ASSERT_GT(got, 0) << text << " did not come:\n" << output_;
+        ASSERT_LT(std::chrono::steady_clock::now(), end) << text << " did not come";
         output_.append(bytes.data(), static_cast<size_t>(got));
       }
     }
