@@ -123,8 +123,8 @@ TEST(JobView, ARealRunIsShownWithItsStepsRanksPrecisionAndReference) {
   (void)bed.Ask(kSetRecipe, RecipeChange(job, "fprop", "bf16"));
   bed.ExpectStep(job, 80);
   OnTerminal watch(bed.address(), {"job", "watch", job, "--reference", reference});
-  watch.Await({"running", "% from " + reference, "timeline", "fprop=bf16", "fwd", "bwd",
-               "slowest: rank", "mean error", "wgrad.gradient", "committed", "\xe2\xa0"});
+  watch.Await({"running", "% from " + reference, "timeline", "fprop=bf16", " ms\x1b[0m",
+               "slowest: rank", "mean error", "gradient nvfp4", "committed", "\xe2\xa0"});
   EXPECT_FALSE(watch.WaitsForReturn());
   watch.Type("?");
   watch.Await({"none of them changes the job"});
