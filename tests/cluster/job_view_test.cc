@@ -79,7 +79,12 @@ class OnTerminal {
   void Type(const std::string& keys) {
     EXPECT_EQ(write(user_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
   }
+  // Reads the rest of the output, so that the program never waits for room to write.
   int Wait() {
+    std::array<char, 4096> bytes;
+    for (ssize_t got = 0; (got = read(user_, bytes.data(), bytes.size())) > 0;) {
+      output_.append(bytes.data(), static_cast<size_t>(got));
+    }
     int status = 0;
     EXPECT_EQ(waitpid(child_, &status, 0), child_);
     child_ = -1;
