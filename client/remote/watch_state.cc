@@ -8,8 +8,9 @@
 namespace nibble {
 namespace {
 
-constexpr size_t kPaceSamples = 16;     // for the remaining time and the parts of a step
-constexpr int64_t kComparedShare = 50;  // 1 / share of the steps so far are compared
+constexpr size_t kPaceSamples = 16;  // for the remaining time and the parts of a step
+// The last 1 / share of the common steps are compared.
+constexpr int64_t kComparedShares[] = {50, 10, 2, 1};
 
 std::optional<StepMark> MarkOf(const v1::JobEvent& event) {
   if (event.step() < 0) return std::nullopt;
@@ -86,11 +87,14 @@ std::optional<double> WatchState::relative_difference() const {
   const auto& other = reference_losses_.buckets();
   if (own.empty() || other.empty()) return std::nullopt;
   const int64_t last = std::min(own.back().last_step, other.back().last_step);
-  const int64_t first = last - last / kComparedShare;
-  const std::optional<double> loss = losses_.MeanOver(first, last);
-  const std::optional<double> reference = reference_losses_.MeanOver(first, last);
-  if (!loss || !reference || *reference == 0) return std::nullopt;
-  return (*loss - *reference) / *reference;
+  // A longer span if these steps were not sampled in both.
+  for (const int64_t share : kComparedShares) {
+    const int64_t first = last - last / share;
+    const std::optional<double> loss = losses_.MeanOver(first, last);
+    const std::optional<double> reference = reference_losses_.MeanOver(first, last);
+    if (loss && reference && *reference != 0) return (*loss - *reference) / *reference;
+  }
+  return std::nullopt;
 }
 
 }  // namespace nibble

@@ -77,6 +77,15 @@ TEST(WatchStateTest, TheDifferenceFromTheReferenceIsThatOfTheLastCommonSteps) {
   EXPECT_NEAR(*state.relative_difference(), 0.01, 1e-9);
 }
 
+TEST(WatchStateTest, JobsThatSampleDifferentStepsAreComparedOverALongerSpan) {
+  WatchState state;
+  state.SetReference("base-1");
+  for (int i = 0; i < 60; ++i) state.AddReferenceSample(SampleOf(i, 4));
+  for (int i = 0; i < 200; i += 10) state.AddSample(SampleOf(i, 5));
+  ASSERT_TRUE(state.relative_difference().has_value());
+  EXPECT_EQ(*state.relative_difference(), 0.25);
+}
+
 TEST(WatchStateTest, APartOfAStepIsTheMeanOfTheLastSamples) {
   WatchState state;
   EXPECT_FALSE(state.mean_step().has_value());

@@ -61,6 +61,7 @@ class OnTerminal {
 
   // Reads until the output has all these texts, in any order.
   void Await(const std::vector<std::string>& texts) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
     for (const std::string& text : texts) {
       while (output_.find(text) == std::string::npos) {
         pollfd ready = {.fd = user_, .events = POLLIN, .revents = 0};
@@ -70,6 +71,7 @@ class OnTerminal {
             << output_;
         const ssize_t got = read(user_, bytes.data(), bytes.size());
         ASSERT_GT(got, 0) << text << " did not come:\n" << output_;
+        ASSERT_LT(std::chrono::steady_clock::now(), end) << text << " did not come";
         output_.append(bytes.data(), static_cast<size_t>(got));
       }
     }
@@ -77,7 +79,12 @@ class OnTerminal {
   void Type(const std::string& keys) {
     EXPECT_EQ(write(user_, keys.data(), keys.size()), static_cast<ssize_t>(keys.size()));
   }
+  // Reads the rest of the output, so that the program never waits for room to write.
   int Wait() {
+    std::array<char, 4096> bytes;
+    for (ssize_t got = 0; (got = read(user_, bytes.data(), bytes.size())) > 0;) {
+      output_.append(bytes.data(), static_cast<size_t>(got));
+    }
     int status = 0;
     EXPECT_EQ(waitpid(child_, &status, 0), child_);
     child_ = -1;
@@ -121,8 +128,8 @@ TEST(JobView, ARealRunIsShownWithItsStepsRanksPrecisionAndReference) {
   (void)bed.Ask(kSetRecipe, RecipeChange(job, "fprop", "bf16"));
   bed.ExpectStep(job, 80);
   OnTerminal watch(bed.address(), {"job", "watch", job, "--reference", reference});
-  watch.Await({"running", "% from " + reference, "timeline", "fprop=bf16", "fwd", "bwd",
-               "slowest: rank", "mean error", "wgrad.gradient", "committed", "\xe2\xa0"});
+  watch.Await({"running", "% from " + reference, "timeline", "fprop=bf16", " ms\x1b[0m",
+               "slowest: rank", "mean error", "gradient nvfp4", "committed", "\xe2\xa0"});
   EXPECT_FALSE(watch.WaitsForReturn());
   watch.Type("?");
   watch.Await({"none of them changes the job"});
