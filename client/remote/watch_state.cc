@@ -21,6 +21,9 @@ std::optional<StepMark> MarkOf(const v1::JobEvent& event) {
   if (event.kind() == v1::JOB_EVENT_KIND_ATTEMPT && event.attempt() > 1) {
     return StepMark{event.step(), 'R'};
   }
+  if (event.kind() == v1::JOB_EVENT_KIND_SPIKE || event.kind() == v1::JOB_EVENT_KIND_GUARD) {
+    return StepMark{event.step(), 'g'};
+  }
   return std::nullopt;
 }
 
