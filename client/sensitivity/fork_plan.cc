@@ -140,7 +140,7 @@ absl::StatusOr<std::vector<LayerGroup>> GroupsOf(const std::vector<std::string>&
   return groups;
 }
 
-Recipe Promotion(const std::string& selector) {
+Recipe PromotionTo16Bits(const std::string& selector) {
   return {.layers = {{.match = selector, .set = {{.field = "all", .value = "bf16"}}}}};
 }
 
@@ -153,9 +153,9 @@ absl::StatusOr<std::vector<Arm>> MakeArms(const Recipe& recipe, const Outline& o
   arms.push_back({.kind = ArmKind::kControl, .group = {}, .change = {}});
   arms.push_back({.kind = ArmKind::kBound,
                   .group = {.selector = "*", .layers = Quantised(resolved, std::move(all))},
-                  .change = Promotion("*")});
+                  .change = PromotionTo16Bits("*")});
   for (LayerGroup& group : groups) {
-    Recipe change = Promotion(group.selector);
+    Recipe change = PromotionTo16Bits(group.selector);
     arms.push_back(
         {.kind = ArmKind::kGroup, .group = std::move(group), .change = std::move(change)});
   }

@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<LayerGroup>> GroupsOf(const std::vector<std::string>&
                                                  const ResolvedRecipe& recipe);
 
 // The change that promotes the layers of a selector.
-Recipe Promotion(const std::string& selector);
+Recipe PromotionTo16Bits(const std::string& selector);
 
 // ---- Arms and forks ----------------------------------------------------------------------------
 

@@ -241,7 +241,7 @@ absl::StatusOr<std::string> Apply(Session& session, const Subject& subject,
   v1::SetRecipeRequest request;
   request.set_job(subject.job.id());
   request.set_expected_revision(-1);
-  *request.mutable_change() = ChangeMessage(Promotion(selector));
+  *request.mutable_change() = ChangeMessage(PromotionTo16Bits(selector));
   request.set_reason(absl::StrCat("sensitivity at step ", experiment.step));
   NIBBLE_ASSIGN_OR_RETURN(const v1::SetRecipeResponse response, session.Call(kSetRecipe, request));
   return absl::StrCat("applied: revision ", response.revision(), " of ", subject.job.id(),
