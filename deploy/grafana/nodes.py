@@ -44,7 +44,7 @@ _WORKERS = Row(
         _yes_no(
             "Answers scrapes",
             "Whether Prometheus reaches the daemon",
-            f'max by (worker) (up{{{W},role="worker"}})',
+            f'max by (worker) (up{{{W}}})',
         ),
         _yes_no(
             "Connected",

@@ -45,5 +45,6 @@ WORKER = Variable(
 
 IN_CLUSTER = 'cluster="$cluster"'
 OF_JOB = 'cluster="$cluster",job="$job"'
-OF_WORKERS = 'cluster="$cluster",worker=~"$worker"'
+# Of daemons: the coordinator has the same process metrics, and "All" matches series without a worker.
+OF_WORKERS = 'cluster="$cluster",role="worker",worker=~"$worker"'
 OF_COORDINATOR = 'cluster="$cluster",role="coordinator"'

@@ -170,7 +170,7 @@ class Panel:
         low = self.defaults.get("min", low)
         high = self.defaults.get("max", high)
         if high <= low:
-            low, high = (low - 1, high + 1) if low else (0, 1)
+            low, high = (low - abs(low) / 2, low + abs(low) / 2) if low else (0, 1)
         return low, high
 
     def lines(self):

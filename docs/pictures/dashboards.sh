@@ -14,6 +14,7 @@ bazel build "$(bazel_flags)" $(quickstart_targets)
 NIBBLE_HOME="$(mktemp -d)"
 export NIBBLE_HOME PATH="$PWD/bazel-bin/client:$PATH"
 unset NIBBLE_SERVER
+trap 'exit 1' INT TERM # so that the next one runs
 trap 'nibble cluster down --grace 1 >/dev/null || true; rm -rf "$NIBBLE_HOME"' EXIT
 
 nibble cluster up --workers 3 --slots 2 --dashboards
