@@ -79,8 +79,10 @@ std::vector<std::string> SettingsOf(const Experiment& experiment, int64_t repeat
           "checkpoints.every=0",
           absl::StrCat("checkpoints.at_end=", experiment.keep ? "true" : "false"),
           "metrics.log_every=1", "metrics.precision_every=0", "early_stop.patience=0",
-          // A fork that no longer trains must end, not wait for someone.
-          "guards.after_skips=fail", "notify=[]"};
+          // A fork that no longer trains must end, not wait for someone, and no guard changes the
+          // recipe that is compared.
+          "guards.after_skips=fail", "guards.non_finite=skip", "guards.spike=observe",
+          "guards.gradient_norm=observe", "notify=[]"};
 }
 
 }  // namespace
