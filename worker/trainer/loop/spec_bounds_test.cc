@@ -104,6 +104,7 @@ Settings GoesWith(const std::string& path, bool most) {
   }
   if (path == "model.mamba_state") return with_few_tokens({"model.d_model=1"});
   if (path == "model.conv_width" || path == "model.chunk") return {"data.sequence=2100"};
+  if (path == "training.stop_at") return {"training.steps=100000000"};
   if (path == "optimizer.warmup_steps") {
     return {"training.steps=100000000", "optimizer.schedule=constant"};
   }
