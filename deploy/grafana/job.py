@@ -43,6 +43,13 @@ ANNOTATIONS = (
         "Checkpoint {{result}}",
         "{{job}}",
     ),
+    Annotation(
+        "Guards",
+        "orange",
+        f'sum by (job, guard, action) (increase(nibble_job_guard_decisions_total{{{J}}}[1m])) > 0',
+        "Guard {{guard}}: {{action}}",
+        "{{job}}",
+    ),
 )
 
 

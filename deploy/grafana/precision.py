@@ -111,11 +111,13 @@ PRECISION = Dashboard(
                     bound=1,
                 ),
                 panel(
-                    "Skipped updates",
+                    "Decisions of guards",
                     COUNT,
-                    "Steps of the attempt whose update a guard skipped",
-                    (f"max(nibble_job_skipped_updates_total{{{J}}})", "skipped"),
-                    bound=1,
+                    "Decisions in the attempt, by guard and action; also those that only observe",
+                    (
+                        f"sum by (guard, action) (nibble_job_guard_decisions_total{{{J}}})",
+                        "{{guard}}: {{action}}",
+                    ),
                 ),
             ),
         ),
