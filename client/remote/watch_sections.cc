@@ -260,7 +260,7 @@ std::vector<StyledLine> HelpLines(bool utf8) {
   lines.emplace_back("Under the plot, to its scale", Ink::kStrong);
   lines.emplace_back(absl::StrCat("  timeline  recipe revisions: ", shades));
   lines.emplace_back(
-      "  marks     c checkpoint, R restart, g update skipped by a guard, ! loss not finite");
+      "  marks     c checkpoint, R restart, g spike or guard, ! loss not finite");
   return lines;
 }
 
