@@ -11,6 +11,7 @@
 #include "kernels/late/late_device.h"
 #include "worker/trainer/comm/staged_collective.h"
 #include "worker/trainer/comm/thread_group_testing.h"
+#include "worker/trainer/loop/random_batch_testing.h"
 #include "worker/trainer/loop/trainer.h"
 #include "worker/trainer/model/model_testing.h"
 
@@ -42,15 +43,6 @@ JobSpec LateSpec(const std::string& preset, int world) {
                    .layers = {},
                    .reason = "test"}};
   return spec;
-}
-
-absl::StatusOr<Batch> RandomBatch(const JobSpec& spec, uint64_t seed) {
-  const TestBatch random(MicroBatch(spec), spec.data.sequence, spec.model.vocab, seed);
-  Batch batch = *MakeBatch(MicroBatch(spec), spec.data.sequence);
-  batch.tokens = random.tokens;
-  batch.targets = random.targets;
-  batch.doc_begin = random.doc_begin;
-  return batch;
 }
 
 // All that a run leaves behind.

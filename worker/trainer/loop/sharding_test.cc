@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/trainer/comm/thread_group_testing.h"
+#include "worker/trainer/loop/random_batch_testing.h"
 #include "worker/trainer/loop/trainer.h"
 #include "worker/trainer/model/model_testing.h"
 
@@ -45,16 +46,6 @@ JobSpec ShardedSpec(const ModelSpec& model, int world, int64_t micro_batches,
   return spec;
 }
 
-absl::StatusOr<Batch> ShardedBatch(const JobSpec& spec, int64_t step, int64_t micro, int rank) {
-  const auto seed = static_cast<uint64_t>(1000 * step + 100 * rank + micro);
-  const TestBatch random(MicroBatch(spec), spec.data.sequence, spec.model.vocab, seed);
-  Batch batch = *MakeBatch(MicroBatch(spec), spec.data.sequence);
-  batch.tokens = random.tokens;
-  batch.targets = random.targets;
-  batch.doc_begin = random.doc_begin;
-  return batch;
-}
-
 // What a run leaves behind, and what it took.
 struct ShardedRun {
   std::vector<double> losses, norms;
@@ -81,7 +72,7 @@ ShardedRun TrainShardedRank(const JobSpec& spec, JobSharding level, Collective& 
   EXPECT_TRUE(made.ok()) << made.status();
   Trainer& trainer = **made;
   const Trainer::BatchSource batches = [&](int64_t step, int64_t micro) {
-    return ShardedBatch(spec, step, micro, collective.rank());
+    return RandomBatch(spec, static_cast<uint64_t>(1000 * step + 100 * collective.rank() + micro));
   };
   for (int64_t step = 0; step < kShardedSteps; ++step) {
     StepReport report;
