@@ -14,6 +14,7 @@
 #   bundle/sanitizer.sh        compute-sanitizer's tools over the checks (needs Python)
 #   bundle/nccl-check.sh       collectives between cards: bits, lost ranks, times beside NCCL's own; --ranks 2
 #   bundle/ranks-test.sh       a job on several cards, every way in which ranks exchange; 2 ranks (needs Python)
+#   bundle/scaling.sh          the same work per card on 1, 2 and more cards, every level of sharding, beside PyTorch's DDP
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
 #   bundle/beside-torch.sh     the same beside PyTorch, if it is there
 #   bundle/learning.sh         losses of BF16, NVFP4 and MXFP4 over 200 M tokens of the node's own text (needs Python)
@@ -149,6 +150,14 @@ cat > "$out/beside-torch.sh" <<'SCRIPT'
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/libraries.sh"
 exec python3 "$here/gpu/beside_torch.py" "$here/bin" "$@"
+SCRIPT
+
+cat > "$out/scaling.sh" <<'SCRIPT'
+#!/bin/bash
+# Weak scaling over the cards of this machine; see scaling.py.
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/libraries.sh"
+exec python3 "$here/gpu/scaling.py" "$here/bin" "$@"
 SCRIPT
 
 cat > "$out/sanitizer.sh" <<'SCRIPT'
