@@ -174,7 +174,7 @@ __global__ __launch_bounds__(kOutputThreads,
       for (int i = 0; i < 8; ++i) {
         earlier_y[i * kWarpgroup] = make_float4(y[4 * i], y[4 * i + 1], y[4 * i + 2], y[4 * i + 3]);
       }
-      WaitAtBarrier(kEarlierBarrier, 2 * kWarpgroup);
+      ArriveAtBarrier(kEarlierBarrier, 2 * kWarpgroup);
       if (n + 1 < lanes) token.Publish(decays[(n + 1) % 2], thread);
       continue;
     }

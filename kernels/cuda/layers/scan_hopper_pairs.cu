@@ -295,7 +295,7 @@ __global__ __launch_bounds__(kPairThreads,
         later_sums[0] = balance[0];
         later_sums[8] = balance[1];
       }
-      WaitAtBarrier(kLaterBarrier, 2 * kWarpgroup);
+      ArriveAtBarrier(kLaterBarrier, 2 * kWarpgroup);
       if (n + 1 < lanes) token.Publish(decays[(n + 1) % 2], thread);
       continue;
     }
