@@ -366,13 +366,12 @@ const Record<ResourceSpec>& ResourceRecord() {
                 "order in which gradients are summed over ranks. rank_order: by rank, so that a "
                 "result depends on nothing but the inputs and the number of ranks; nccl: in "
                 "NCCL's own order, which depends on the cards and how they are linked"),
-          OneOf(
-              "sharding", &S::sharding,
-              "what each rank stores its part only of, in the levels of ZeRO. optimizer: moments; "
-              "gradients: also the sums of the gradients, which then leave in each micro-batch; "
-              "weights: also the weights, gathered for each pass. With one micro-batch a step, "
-              "and between gradients and weights, results are the same bit for bit; with several, "
-              "optimizer sums a rank's micro-batches first. A run may resume at another level")}};
+          OneOf("sharding", &S::sharding,
+                "what each rank stores its part only of, in the levels of ZeRO. optimizer: "
+                "masters and moments; gradients: also the sums of the gradients; weights: also "
+                "the weights in the formats that layers read, gathered for each pass, not once "
+                "a step. Gradients leave in each micro-batch. Results are the same bit for bit."
+                " A run may resume at another level")}};
   return *record;
 }
 

@@ -105,7 +105,8 @@ TEST(FigureRowsTest, TheColumnsAreTheFieldsThatTheMessageDeclares) {
       FigureColumns("step"),
       ElementsAre("time", "step", "tokens", "loss", "gradient_norm", "learning_rate", "revision",
                   "updated", "tokens_per_second", "seconds", "data_seconds", "weights_seconds",
-                  "forward_seconds", "backward_seconds", "reduce_seconds", "update_seconds"));
+                  "forward_seconds", "backward_seconds", "reduce_seconds", "update_seconds",
+                  "sent_bytes"));
   EXPECT_THAT(FigureColumns("precision"),
               ElementsAre("time", "step", "layer", "operand", "format", "relative_error", "snr_db",
                           "underflow", "clipped", "amax", "scale_spread_octaves", "non_finite"));

@@ -84,6 +84,9 @@ class Trainer {
     Device device;
     Collective& collective;
     Parameters& parameters;
+    // Ranks send quantised weights packed; otherwise as they are read to quantise them: for
+    // comparisons.
+    bool packs_weights = true;
   };
   // `spec` is valid (job/job_spec.h) and has collective.world() ranks.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const JobSpec& spec,
@@ -164,8 +167,7 @@ class Trainer {
   int rank() const { return options_.collective.rank(); }
 
  private:
-  // What ranks exchange during the passes: gradients that are complete, and weights that take
-  // turns.
+  // What ranks exchange during the passes: gradients that are complete, and weights.
   struct Exchange : PassHooks {
     absl::Status BeforeForward(int64_t part) override;
     absl::Status BeforeBackward(int64_t part) override;
@@ -174,8 +176,7 @@ class Trainer {
     ShardedAdamW* optimizer = nullptr;
     std::unique_ptr<WeightGathers> weights;  // null: they are all in memory
     bool trains = false;                     // a backward pass follows the forward pass
-    bool reduces = false;                    // gradients, in this micro-batch
-    bool first = true;                       // reduction of the step
+    bool first = true;                       // micro-batch of the step
   };
 
   Trainer(const JobSpec& spec, const Options& options);
@@ -228,7 +229,7 @@ class Trainer {
   StepTimes times_;
   bool enqueue_each_ = false;
   const Event* update_after_ = nullptr;
-  Buffer figures_;  // of a sampled step, pinned
+  Buffer figures_, strip_figures_;  // of a sampled step, pinned; of packed weights, by rank
 };
 
 }  // namespace nibble
