@@ -28,7 +28,7 @@ SPEC = """\
 name: {name}
 model: {model}
 recipe: {recipe}
-data: {{train: [{texts}], sequence: {sequence}}}
+data: {{train: [{texts}], sequence: {sequence}, validation_fraction: 0}}
 training: {{steps: {steps}, batch: {batch}, seed: {seed}, validate_every: 0}}
 metrics: {{precision_every: {every}, log_every: 1}}
 resources: {{device: {device}, threads: {threads}}}
