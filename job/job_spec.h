@@ -126,6 +126,8 @@ struct GuardSpec {
   double clipped_above = 0.1;
   std::string promote_layers = "*";
   int64_t promote_steps = 200;
+  int64_t rollback_margin = 16;
+  double rollback_lr_scale = 1;
   int64_t max_rollbacks = 2;
   friend bool operator==(const GuardSpec&, const GuardSpec&) = default;
 };
@@ -257,6 +259,16 @@ Timeline MakeTimeline(const JobSpec& spec);
 ScheduleFacts MakeScheduleFacts(const JobSpec& spec);
 
 // The following functions need a valid spec.
+
+// Whether any guard may roll a job back.
+inline bool RollsBack(const GuardSpec& guards) {
+  const auto spike = [](SpikePolicy policy) { return policy == SpikePolicy::kRollBack; };
+  const auto operand = [](OperandPolicy policy) { return policy == OperandPolicy::kRollBack; };
+  return guards.non_finite == NonFinitePolicy::kRollBack ||
+         guards.after_skips == SkipsPolicy::kRollBack || spike(guards.spike) ||
+         spike(guards.gradient_norm) || operand(guards.relative_error) ||
+         operand(guards.underflow) || operand(guards.clipped);
+}
 
 // Tokens that one step trains on, over all ranks.
 inline int64_t TokensPerStep(const JobSpec& spec) {

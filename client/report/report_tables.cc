@@ -111,7 +111,11 @@ TableJson CheckpointTable(const ReportInput& input) {
                               false);
   for (const v1::Checkpoint& checkpoint : input.checkpoints) {
     std::vector<std::string> remarks;
-    if (checkpoint.left()) remarks.push_back("of an abandoned branch of history");
+    if (checkpoint.harmed()) {
+      remarks.push_back("abandoned by a guard's rollback");
+    } else if (checkpoint.left()) {
+      remarks.push_back("of an abandoned branch of history");
+    }
     if (!checkpoint.pins().empty()) {
       remarks.push_back(absl::StrCat("pinned by ", absl::StrJoin(checkpoint.pins(), ", ")));
     }

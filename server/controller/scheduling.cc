@@ -152,6 +152,7 @@ std::string AbsentHolders(const State& state, const v1::CheckpointRef& ref) {
 const v1::Checkpoint* NewestDamaged(const State& state, const std::string& job) {
   const v1::Checkpoint* newest = nullptr;
   for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(job)) {
+    if (checkpoint->left()) continue;
     if (checkpoint->state() == v1::CHECKPOINT_STATE_DAMAGED) newest = checkpoint;
   }
   return newest;

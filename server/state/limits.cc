@@ -130,6 +130,7 @@ constexpr FieldLimit kLimits[] = {
     {"CheckpointAdopted.shards", kMaxRanks},
     {"GangReport.refused", kMaxRevisions},
     {"GangReport.decided", kMaxDecided},
+    {"GuardDecision.layers", kMaxDecided, kMaxPathBytes},
     {"RevisionsArchived.numbers", kMaxRevisions},
     {"ConnectRequest.damaged", kMaxFacts},
     {"ConnectRequest.orphans", kMaxOrphans},

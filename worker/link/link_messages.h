@@ -24,8 +24,9 @@ inline constexpr int kMaxPrecisionSamples = 8192;
 inline constexpr size_t kMaxLayerNameBytes = 128;
 inline constexpr int kMaxRevisionsBegun = 16;
 inline constexpr int kMaxRevisionsRefused = 8;
-inline constexpr int kMaxDecisions = 16;    // of guards
-inline constexpr int kMaxGuardTotals = 64;  // pairs of a guard and an action
+inline constexpr int kMaxDecisions = 16;       // of guards
+inline constexpr int kMaxDecisionLayers = 32;  // named by one decision
+inline constexpr int kMaxGuardTotals = 64;     // pairs of a guard and an action
 
 // InvalidArgument, naming the field, its value and the limit.
 absl::Status CheckReport(const link::v1::RankReport& report);

@@ -137,6 +137,9 @@ RevisionEvent RevisionOf(const Timeline& timeline, const Revision& revision,
   if (diff.ok()) {
     event.changes = absl::StrSplit(DiffText(*diff, outline), '\n', absl::SkipEmpty());
   }
+  if (revision.lr_scale != timeline.At(revision.first_step - 1).lr_scale) {
+    event.changes.push_back(absl::StrCat("learning rate times ", revision.lr_scale));
+  }
   return event;
 }
 

@@ -122,7 +122,7 @@ absl::Status Trainer::Restore(Position position) {
   early_stop_.Restore(position.early_stop);
   next_step_ = position.next_step;
   updates_ = position.updates;
-  skipped_in_a_row_ = non_finite_in_a_row_ = 0;
+  skipped_in_a_row_ = non_finite_in_a_row_ = harmed_in_a_row_ = 0;
   timeline_ = std::move(position.timeline);
   revision_ = 0;  // the number may be of another recipe now
   return absl::OkStatus();
@@ -374,7 +374,8 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask a
   NIBBLE_RETURN_IF_ERROR(SetRecipe(step));
   sample.set_revision(revision_);
   sample.set_revision_first_step(timeline_.At(step).first_step);
-  sample.set_learning_rate(LearningRate(spec_.optimizer, spec_.training.steps, step));
+  sample.set_learning_rate(LearningRate(spec_.optimizer, spec_.training.steps, step) *
+                           timeline_.At(step).lr_scale);
 
   const int64_t every = spec_.metrics.precision_every;
   const bool sampled = every > 0 && step % every == 0;

@@ -56,6 +56,11 @@ struct GuardDecision {
   double z = 0;                       // of a spike: standard deviations above the mean
   std::string detail;                 // for people
   std::vector<std::string> operands;  // with their values, three at most
+  // For roll_back: the number of consecutive steps up to this one in which a guard of the loss, the
+  // norm or non-finite values found something, at least 1; and the layers that a guard of operands
+  // found, all or, if they are too many to name, none.
+  int64_t harmed_steps = 1;
+  std::vector<std::string> layers;
   bool acts() const { return action != "observed"; }
 };
 
@@ -222,6 +227,7 @@ class Trainer {
   int64_t updates_ = 0;
   int64_t skipped_in_a_row_ = 0;
   int64_t non_finite_in_a_row_ = 0;  // of them, since the last update
+  int64_t harmed_in_a_row_ = 0;      // steps in which guards of loss and norms found something
   Buffer loss_;                      // [tokens]
   std::unique_ptr<BatchFeed> feed_;
   std::unique_ptr<StepDecision> decision_;
