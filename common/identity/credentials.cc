@@ -117,14 +117,12 @@ class TlsCredentials : public Credentials {
   TlsCredentials(const TlsFiles& files, PeerName own_name)
       : Credentials(true, std::move(own_name)),
         provider_(std::make_shared<tls::FileWatcherCertificateProvider>(
-            files.key, files.certificate, files.authority, kReadAgainSeconds)) {}
+            files.key, files.certificate, files.authority, kReadAgainSeconds)),
+        to_coordinator_(MakeForChannelTo(PeerKind::kCoordinator)),
+        to_workers_(MakeForChannelTo(PeerKind::kWorker)) {}
 
   std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(PeerKind kind) const override {
-    tls::TlsChannelCredentialsOptions options;
-    Watch(options);
-    options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<KindVerifier>(kind));
-    options.set_check_call_host(false);
-    return tls::TlsCredentials(options);
+    return kind == PeerKind::kWorker ? to_workers_ : to_coordinator_;
   }
 
   std::shared_ptr<grpc::ServerCredentials> ForServer(MayCall may_call) const override {
@@ -139,6 +137,13 @@ class TlsCredentials : public Credentials {
   }
 
  private:
+  std::shared_ptr<grpc::ChannelCredentials> MakeForChannelTo(PeerKind kind) const {
+    tls::TlsChannelCredentialsOptions options;
+    Watch(options);
+    options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<KindVerifier>(kind));
+    options.set_check_call_host(false);
+    return tls::TlsCredentials(options);
+  }
   void Watch(tls::TlsCredentialsOptions& options) const {
     options.set_certificate_provider(provider_);
     options.watch_root_certs();
@@ -147,6 +152,8 @@ class TlsCredentials : public Credentials {
 
   // Its thread reads the files again.
   const std::shared_ptr<tls::CertificateProviderInterface> provider_;
+  // Made once: a daemon opens channels for as long as it lives.
+  const std::shared_ptr<grpc::ChannelCredentials> to_coordinator_, to_workers_;
 };
 
 absl::StatusOr<std::string> ReadPem(const char* flag, const std::string& path) {

@@ -55,7 +55,7 @@ class Credentials {
   bool secure() const { return secure_; }
   // The name in this program's certificate; kUnnamed without certificates.
   const PeerName& own_name() const { return own_name_; }
-  // For channels to a server whose certificate names a `kind`.
+  // For channels to a server whose certificate names a `kind`: kCoordinator or kWorker.
   virtual std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(PeerKind kind) const = 0;
   // `may_call` may be null: every caller with a certificate may make every call. Without
   // certificates it is not asked.
