@@ -315,6 +315,12 @@ void CoordinatorMetrics::Posted(absl::string_view result, int64_t events) {
   book_.Add(Rows().posts, {result}, static_cast<double>(events));
 }
 
+void CoordinatorMetrics::Audited(absl::string_view outcome) {
+  book_.Add(Rows().audited, {outcome});
+}
+
+void CoordinatorMetrics::AuditLost() { book_.Add(Rows().audit_lost, {}); }
+
 void CoordinatorMetrics::Reported(double seconds, const absl::Status& status) {
   book_.Add(Rows().reports, {absl::StatusCodeToString(status.code())});
   book_.Observe(Rows().report_seconds, {}, seconds);

@@ -130,6 +130,9 @@ class CoordinatorMetrics {
   void LeaseExpired();
   // "delivered", "failed" or "given_up".
   void Posted(absl::string_view result, int64_t events);
+  // "done", "failed" or "refused".
+  void Audited(absl::string_view outcome);
+  void AuditLost();
   void Reported(double seconds, const absl::Status& status);
   // `method`: such as "/nibble.v1.Coordinator/ListJobs"; unknown ones count as "other". Durations
   // of streams are not kept.

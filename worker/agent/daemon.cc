@@ -46,8 +46,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Options options) {
 
 absl::Status Daemon::CheckAddress() const {
   const std::string& address = options_.identity.address();
-  // With a root certificate the port serves only callers that have a certificate.
-  const bool authenticated = !options_.security.root_certificates.empty();
+  // With TLS the port serves only callers that have a certificate.
+  const bool authenticated = options_.security.secure();
   absl::Status status = CheckListenAddress("address", address, options_.insecure || authenticated);
   if (!status.ok() || !ParseListenAddress("address", address)->any) return status;
   return absl::InvalidArgumentError(
@@ -127,6 +127,7 @@ absl::Status Daemon::Prepare() {
            .meetings = meetings_.get(),
            .provenance = provenance_.get(),
            .security = options_.security,
+           .roots = options_.roots,
            .worker = options_.identity.name(),
            .host = HostOf(options_.identity.address()),
            .clock = SteadyMs,
@@ -164,6 +165,7 @@ absl::Status Daemon::Prepare() {
                                .supervisor = supervisor_.get(),
                                .exporter = options_.exporter,
                                .jobs_directory = home_.jobs_directory,
+                               .roots = options_.roots,
                                .changed = report_soon});
   recorder_ = std::make_unique<TaskThread>();
   link_ = std::make_unique<CoordinatorLink>(CoordinatorLink::Options{

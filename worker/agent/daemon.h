@@ -66,6 +66,7 @@ class Daemon {
     std::string coordinator;          // host:port
     LinkSecurity security;
     bool insecure = false;       // listen off loopback without authenticating callers
+    AllowedRoots roots;          // of the paths that jobs and exports name
     std::string data_directory;  // absolute; made if absent
     std::string trainer;         // path of nibble-trainer
     std::string exporter;        // path of nibble-export

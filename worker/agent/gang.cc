@@ -129,6 +129,9 @@ absl::Status Gang::Start() {
   }
   absl::StatusOr<JobSpec> spec = ParseJobSpec(desired_.spec_yaml());
   if (!spec.ok()) return WithExit(spec.status(), TrainerExit::kSpec);
+  if (const absl::Status allowed = home_.roots.CheckSpec(*spec); !allowed.ok()) {
+    return WithExit(allowed, TrainerExit::kSpec);
+  }
   NoteModel(*spec);
   const std::string job_directory = absl::StrCat(home_.jobs_directory, "/", job_);
   directory_ = absl::StrCat(job_directory, "/attempt-", attempt_);

@@ -29,6 +29,7 @@
 #include "common/files/files.h"
 #include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
+#include "worker/agent/allowed_roots.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/data_directory.h"
@@ -89,6 +90,7 @@ struct GangHome {
   MeetingPoints* meetings = nullptr;
   Provenance* provenance = nullptr;
   LinkSecurity security;
+  AllowedRoots roots;                           // of the paths in specs
   std::string worker;                           // this one's name
   std::string host;                             // at which other workers' ranks reach this one's
   LinkHost::Clock clock;                        // milliseconds, monotonic

@@ -15,8 +15,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,10 +23,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/command_line/command_line.h"
+#include "common/files/files.h"
+#include "common/identity/credentials.h"
+#include "common/listen_address.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "worker/agent/cards.h"
@@ -52,7 +54,9 @@ struct Arguments {
   std::string device = "cpu";
   int32_t slots = 0;  // 0: not given
   std::vector<std::string> labels;
-  std::string root_certificates, certificate, private_key;
+  nibble::TlsFiles tls;
+  std::string token_file;
+  std::vector<std::string> roots;
   int64_t beat_ms = 1000;
   double hang_steps = 20;
   double hang_seconds = 120;
@@ -70,11 +74,35 @@ void Log(const std::string& line) {
                line.c_str());
 }
 
-absl::StatusOr<std::string> ReadSecret(const std::string& path) {
-  if (path.empty()) return std::string();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+constexpr size_t kMaxTokenBytes = 16 << 10;
+
+// The certificates and the token; the certificate must have the name of the worker.
+absl::StatusOr<nibble::LinkSecurity> SecurityOf(const Arguments& arguments) {
+  nibble::LinkSecurity security;
+  NIBBLE_ASSIGN_OR_RETURN(security.credentials, nibble::Credentials::Make(arguments.tls));
+  const nibble::PeerName& own = security.credentials->own_name();
+  const nibble::PeerName wanted = {nibble::PeerKind::kWorker, arguments.name};
+  if (security.credentials->secure() && own != wanted) {
+    return absl::FailedPreconditionError(absl::StrCat("--tls-cert: it names ", own.ToString(),
+                                                      "; allowed: ", wanted.ToString(),
+                                                      ", the name of --name"));
+  }
+  if (arguments.token_file.empty()) return security;
+  const auto coordinator = nibble::ParseListenAddress("coordinator", arguments.coordinator);
+  const bool here = coordinator.ok() && coordinator->loopback;
+  if (!security.secure() && !here && !arguments.insecure) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--token-file: the token would be sent unencrypted to ", arguments.coordinator,
+                     "; give --tls-cert, --tls-key and --tls-ca, or allow it with --insecure"));
+  }
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text,
+                          nibble::ReadWholeFile(arguments.token_file, kMaxTokenBytes));
+  security.token = std::string(absl::StripAsciiWhitespace(text));
+  if (security.token.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--token-file: '", arguments.token_file, "' is empty"));
+  }
+  return security;
 }
 
 absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
@@ -108,12 +136,8 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
       std::filesystem::space(std::filesystem::absolute(arguments.data).parent_path(), error);
   if (!error) identity.mutable_hardware()->set_store_bytes(static_cast<int64_t>(space.available));
   options.coordinator = arguments.coordinator;
-  for (const auto& [path, text] :
-       {std::pair{&arguments.root_certificates, &options.security.root_certificates},
-        std::pair{&arguments.certificate, &options.security.certificate},
-        std::pair{&arguments.private_key, &options.security.private_key}}) {
-    NIBBLE_ASSIGN_OR_RETURN(*text, ReadSecret(*path));
-  }
+  NIBBLE_ASSIGN_OR_RETURN(options.security, SecurityOf(arguments));
+  NIBBLE_ASSIGN_OR_RETURN(options.roots, nibble::AllowedRoots::Make(arguments.roots));
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   options.trainer = arguments.trainer;
   if (options.trainer.empty()) options.trainer = self.parent_path() / "nibble-trainer";
@@ -157,7 +181,9 @@ int RunDaemon(const Arguments& arguments) {
                        (*daemon)->http_address().empty()
                            ? "no HTTP"
                            : "metrics at http://" + (*daemon)->http_address()));
-      if (arguments.insecure) Log("callers are not authenticated (--insecure)");
+      if (arguments.insecure && !arguments.tls.given()) {
+        Log("callers are not authenticated (--insecure)");
+      }
       if (!arguments.http_given && (*daemon)->http_address() != arguments.http) {
         Log(absl::StrCat(arguments.http, " is in use; another port was chosen"));
       }
@@ -190,10 +216,17 @@ int main(int argc, char** argv) {
   app.Add("--label", arguments.labels, "KEY=VALUE, for placement; may be repeated");
   app.Add("--trainer", arguments.trainer, "Path of nibble-trainer; default: beside this program");
   app.Add("--exporter", arguments.exporter, "Path of nibble-export; default: beside this program");
-  app.Add("--tls-root", arguments.root_certificates,
-          "PEM file of the authority that signs the coordinator's certificate; without it no TLS");
-  app.Add("--tls-certificate", arguments.certificate, "PEM file of this worker's certificate");
-  app.Add("--tls-key", arguments.private_key, "PEM file of this worker's private key");
+  app.Add("--tls-cert", arguments.tls.certificate,
+          "PEM file of the certificate of nibble://worker/NAME; with it callers need certificates");
+  app.Add("--tls-key", arguments.tls.key, "PEM file of its private key");
+  app.Add("--tls-ca", arguments.tls.authority,
+          "PEM file of the authorities that sign the certificates of coordinator and workers");
+  app.Add("--token-file", arguments.token_file,
+          "File with this worker's token, for a coordinator without TLS that authenticates");
+  app.Add("--root", arguments.roots,
+          "Directory that paths in specs and destinations of exports must be in; may be repeated; "
+          "default: any")
+      .OneValueEach();
   app.Add("--beat-ms", arguments.beat_ms, "Interval between reports, milliseconds")
       .ShowDefault()
       .InRange(1, 60'000);
