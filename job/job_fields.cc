@@ -252,9 +252,8 @@ const Record<GuardSpec>& GuardRecord() {
           OneOf("spike", &S::spike,
                 "response to a loss spike. observe: an event; skip: also no update in that step; "
                 "promote: also BF16 for promote_layers in the next promote_steps steps; roll_back: "
-                "the job resumes from the newest checkpoint at least rollback_margin steps before "
-                "the "
-                "last good step, with promote_layers in BF16; stop: the run ends with an error"),
+                "the job resumes from a checkpoint before the harm, with promote_layers in BF16; "
+                "stop: the run ends with an error"),
           Number("spike_z", &S::spike_z, Range<double>{1, 1000}, "standard deviations",
                  "distance from the mean of the recent losses above which a loss is a spike"),
           Number("spike_window", &S::spike_window, Range<int64_t>{8, 4096}, "steps",

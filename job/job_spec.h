@@ -117,13 +117,13 @@ struct GuardSpec {
   double spike_z = 6.0;
   int64_t spike_window = 64;
   SpikePolicy gradient_norm = SpikePolicy::kObserve;
-  double gradient_norm_z = 10.0;
+  double gradient_norm_z = 200.0;
   OperandPolicy relative_error = OperandPolicy::kObserve;
   double relative_error_above = 0.5;
   OperandPolicy underflow = OperandPolicy::kObserve;
-  double underflow_above = 0.7;
+  double underflow_above = 0.85;
   OperandPolicy clipped = OperandPolicy::kObserve;
-  double clipped_above = 0.1;
+  double clipped_above = 0.3;
   std::string promote_layers = "*";
   int64_t promote_steps = 200;
   int64_t rollback_margin = 16;

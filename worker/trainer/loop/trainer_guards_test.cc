@@ -274,7 +274,8 @@ TEST(TrainerGuards, StepsInARowWithFindingsAreCountedForARollback) {
   GuardedRun run(spec, {});
   StepReport report;
   ASSERT_TRUE(run.Step(report).ok());
-  run.parameters->weight(0)[0] = std::numeric_limits<float>::infinity();
+  run.parameters->weight(*run.trainer->outline().Find("blocks.1.mlp.up.weight"))[3] =
+      std::numeric_limits<float>::quiet_NaN();
   for (int64_t in_a_row = 1; in_a_row <= 3; ++in_a_row) {
     EXPECT_EQ(run.Step(report).ok(), in_a_row < 3);
     ASSERT_EQ(report.decisions.size(), 1u);
