@@ -92,8 +92,8 @@ absl::StatusOr<std::shared_ptr<const KeySet>> Authenticator::Keys() {
         absl::StrCat("--jwks-file: '", options_.jwks_file, "': ", why.message()));
   };
   const absl::StatusOr<std::string> text = ReadWholeFile(options_.jwks_file, kMaxSmallFileBytes);
-  absl::StatusOr<std::shared_ptr<const KeySet>> keys = text.status();
-  if (text.ok()) keys = KeySet::Parse(*text);
+  auto keys = text.ok() ? KeySet::Parse(*text)
+                        : absl::StatusOr<std::shared_ptr<const KeySet>>(text.status());
   if (keys.ok()) {
     keys_ = *std::move(keys);
     keys_as_of_ = now;

@@ -124,6 +124,18 @@ TEST_F(AuthenticatorTest, AnOpenStreamIsNoLongerValidOnceItsTokenIsRevoked) {
   EXPECT_FALSE(authenticator_->CheckStillValid(*caller, 700).ok());
 }
 
+TEST_F(AuthenticatorTest, AJwksFileThatCannotBeUsedIsNamed) {
+  const Authenticator::Options options = {.token_file = directory_.Path("t"),
+                                          .jwks_file = directory_.Path("jwks")};
+  EXPECT_THAT(Authenticator::Open(options).status().message(), HasSubstr("--jwks-file"));
+  std::ofstream(directory_.Path("jwks")) << R"({"keys":[]})";
+  EXPECT_THAT(Authenticator::Open(options).status().message(), HasSubstr("none of its 0 keys"));
+  std::ofstream(directory_.Path("jwks"))
+      << R"({"keys":[{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",)"
+      << R"("y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]})";
+  EXPECT_EQ(Authenticator::Open(options).status(), absl::OkStatus());
+}
+
 TEST(Audit, ALineIsOneJsonObject) {
   AuditEntry entry = {.time_unix_ms = 1'777'629'600'123,
                       .who = "ann",

@@ -54,10 +54,10 @@ class PeerAttackTest : public testing::Test {
     report.set_number(1);
     stream->Write(report);
     v1::ConnectResponse response;
-    const bool answered = stream->Read(&response);
+    if (!stream->Read(&response)) return stream->Finish();
     context->TryCancel();
-    const grpc::Status status = stream->Finish();
-    return answered ? grpc::Status::OK : status;
+    (void)stream->Finish();
+    return grpc::Status::OK;
   }
   std::vector<std::string> WorkerCommand(const std::string& name, const TlsFiles& files) {
     return {BuiltProgram("worker/agent/nibble-worker"),

@@ -79,7 +79,8 @@ TEST_F(SecureClusterTest, JobsRunOverTlsAndPeopleHaveTokens) {
   const ShellResult listed = Nibble("token list -o json");
   ASSERT_EQ(listed.code, 0) << listed.text;
   std::string id;
-  for (const auto& token : listed.json()["tokens"]) {
+  const nlohmann::json tokens = listed.json();
+  for (const auto& token : tokens.at("tokens")) {
     if (token["name"] == "ann") id = token["id"];
   }
   EXPECT_EQ(Nibble("token revoke " + id).code, 0);

@@ -251,9 +251,10 @@ TEST_F(TokenAttackTest, TheStreamsOfOneCallerAreBounded) {
   const auto open = [&](const std::string& of) {
     const auto context = CallWith(of);
     const auto stream = stub->WatchJobs(context.get(), {});
-    const bool read = stream->Read(&response);
+    if (!stream->Read(&response)) return stream->Finish().error_code();
     context->TryCancel();
-    return read ? StatusCode::OK : stream->Finish().error_code();
+    (void)stream->Finish();
+    return StatusCode::OK;
   };
   EXPECT_EQ(open(token), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(bounded.Audited({"who", "ann", "outcome", "refused", "code", "RESOURCE_EXHAUSTED"}));
