@@ -20,7 +20,7 @@ COORDINATOR, WORKER = "nibble-coordinator", "nibble-worker"
 PROGRAMS = (COORDINATOR, WORKER)
 CLUSTERS = ("cpu-dev", "gpu")
 # Secrets that an operator creates (docs/guide/kubernetes.md).
-OWN_SECRETS = {"nibble-bootstrap-token", "nibble-drain-token"}
+OWN_SECRETS = {"nibble-drain-token"}
 CLUSTER_WIDE = {"Namespace", "PriorityClass"}
 RULES = []
 
@@ -153,23 +153,31 @@ def authentication_is_off_in_words(m):
 def authentication(m):
     for name in PROGRAMS:
         flags = m.flags(name)
-        if "insecure" in flags:
-            yield f"{name}: --insecure"
+        # --insecure allows the plain HTTP of the probes; with these flags calls are authenticated nevertheless.
         for flag in ("tls-cert", "tls-key", "tls-ca"):
             if not flags.get(flag, "").startswith("/etc/nibble-tls/"):
-                yield f"{name}: --{flag} is not in the mounted Secret"
-        secret = m.volume(name, "/etc/nibble-tls").get("secret", {}).get("secretName")
-        made = [one["spec"] for one in m.of("Certificate") if one["spec"]["secretName"] == secret]
-        if not made:
-            yield f"{name}: no Certificate makes the Secret {secret}"
-        elif not {"server auth", "client auth"} <= set(made[0].get("usages", [])):
-            yield f"{name}: its certificate is not for servers and clients both"
-        elif made[0]["privateKey"].get("rotationPolicy") != "Always":
-            yield f"{name}: its key is not renewed with the certificate"
-    host = m.flags(WORKER).get("coordinator", "").split(":")[0]
-    names = [one["spec"]["dnsNames"] for one in m.of("Certificate") if one["metadata"]["name"] == COORDINATOR]
-    if not names or host not in names[0]:
-        yield f"{COORDINATOR}: its certificate does not name {host}, which workers call"
+                yield f"{name}: --{flag} is not in the mounted certificate's directory"
+    secret = m.volume(COORDINATOR, "/etc/nibble-tls").get("secret", {}).get("secretName")
+    made = [one["spec"] for one in m.of("Certificate") if one["spec"]["secretName"] == secret]
+    if not made:
+        yield f"{COORDINATOR}: no Certificate makes the Secret {secret}"
+    elif made[0].get("uris") != ["nibble://coordinator"]:
+        yield f"{COORDINATOR}: its certificate does not name nibble://coordinator"
+    elif not {"server auth", "client auth"} <= set(made[0].get("usages", [])):
+        yield f"{COORDINATOR}: its certificate is not for servers and clients both"
+    elif made[0]["privateKey"].get("rotationPolicy") != "Always":
+        yield f"{COORDINATOR}: its key is not renewed with the certificate"
+    issued = m.volume(WORKER, "/etc/nibble-tls").get("csi", {}).get("volumeAttributes", {})
+    if issued.get("csi.cert-manager.io/uri-names") != "nibble://worker/${POD_NAME}":
+        yield f"{WORKER}: its certificate does not name nibble://worker/NAME"
+    usages = issued.get("csi.cert-manager.io/key-usages", "").split(",")
+    if not {"server auth", "client auth"} <= set(usages):
+        yield f"{WORKER}: its certificate is not for servers and clients both"
+    if issued.get("csi.cert-manager.io/issuer-name") not in [one["metadata"]["name"] for one in m.of("Issuer")]:
+        yield f"{WORKER}: there is no Issuer of its certificate"
+    # The file must be the coordinator's alone, which a mounted Secret cannot be.
+    if not m.flags(COORDINATOR).get("bootstrap-token-file", "").startswith("/var/lib/nibble/"):
+        yield f"{COORDINATOR}: the first operator's token is not on its volume"
 
 
 @rule(*CLUSTERS)

@@ -42,6 +42,10 @@ def config(m, name, text):
             one["data"] = {key: value + text for key, value in one["data"].items()}
 
 
+def issued(m):
+    return m.volume(WORKER, "/etc/nibble-tls")["csi"]["volumeAttributes"]
+
+
 # Rule, overlay, what is broken.
 FAULTS = [
     ("one_coordinator", "gpu", lambda m: m.set_spec(COORDINATOR).update(replicas=2)),
@@ -58,12 +62,15 @@ FAULTS = [
     ("flags_exist", "cpu-dev", lambda m: config(m, COORDINATOR, "listen: 0.0.0.0:80\n")),
     ("flags_exist", "cpu-dev", lambda m: m.argument(WORKER, ":7710", ":80")),
     ("authentication_is_off_in_words", "cpu-dev", lambda m: m.argument(WORKER, "--insecure", "")),
-    ("authentication", "gpu", lambda m: m.container(COORDINATOR)["args"].append("--insecure")),
     ("authentication", "gpu", lambda m: m.argument(WORKER, "--tls-ca", "")),
-    ("authentication", "gpu", lambda m: m.drop("Certificate", WORKER)),
-    ("authentication", "gpu", lambda m: m.get("Certificate", WORKER)["spec"].update(usages=["server auth"])),
-    ("authentication", "gpu", lambda m: m.get("Certificate", WORKER)["spec"]["privateKey"].pop("rotationPolicy")),
-    ("authentication", "gpu", lambda m: m.get("Certificate", COORDINATOR)["spec"].update(dnsNames=["other"])),
+    ("authentication", "gpu", lambda m: m.argument(COORDINATOR, "--bootstrap-token-file", "")),
+    ("authentication", "gpu", lambda m: m.drop("Certificate", COORDINATOR)),
+    ("authentication", "gpu", lambda m: m.get("Certificate", COORDINATOR)["spec"].update(usages=["server auth"])),
+    ("authentication", "gpu", lambda m: m.get("Certificate", COORDINATOR)["spec"]["privateKey"].pop("rotationPolicy")),
+    ("authentication", "gpu", lambda m: m.get("Certificate", COORDINATOR)["spec"].update(uris=["nibble://other"])),
+    ("authentication", "gpu", lambda m: issued(m).update({"csi.cert-manager.io/uri-names": "nibble://worker/one"})),
+    ("authentication", "gpu", lambda m: issued(m).update({"csi.cert-manager.io/key-usages": "server auth"})),
+    ("authentication", "gpu", lambda m: m.drop("Issuer", "nibble")),
     ("secrets_are_not_in_files", "gpu", lambda m: m.documents.append({"kind": "Secret", "metadata": {"name": "s", "namespace": "nibble"}})),
     ("secrets_are_not_in_files", "gpu", lambda m: m.volume(WORKER, "/etc/nibble-token")["secret"].update(secretName="other")),
     ("secrets_are_not_in_files", "gpu", lambda m: m.volume(WORKER, "/etc/nibble-token")["secret"].pop("defaultMode")),
@@ -119,7 +126,7 @@ FAULTS = [
     ("configuration_replaces_pods", "gpu", lambda m: m.volume(WORKER, "/etc/nibble")["configMap"].update(name="other-0123456789")),
     ("images_have_versions", "gpu", lambda m: m.container(WORKER).update(image="nibble:latest")),
     ("images_have_versions", "gpu", lambda m: m.container(WORKER).update(image="nibble:0.1.0-cpu")),
-    ("one_namespace", "gpu", lambda m: m.get("Certificate", WORKER)["metadata"].pop("namespace")),
+    ("one_namespace", "gpu", lambda m: m.get("Certificate", COORDINATOR)["metadata"].pop("namespace")),
     ("scrape_annotations", "gpu", lambda m: m.set_spec(WORKER)["template"]["metadata"]["annotations"].update({"prometheus.io/port": "80"})),
     ("service_monitors", "monitoring", lambda m: m.get("ServiceMonitor", WORKER)["spec"].pop("selector")),
     ("service_monitors", "monitoring", lambda m: m.get("ServiceMonitor", WORKER)["spec"]["endpoints"][0].pop("honorLabels")),
