@@ -30,11 +30,11 @@ mmdebstrap --quiet --variant=essential --format=tar --include=nibble,ca-certific
   --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
   --setup-hook="echo 'deb [trusted=yes] copy:$work/ours ./' >\"\$1/etc/apt/sources.list.d/ours.list\"" \
   --aptopt='APT::Install-Recommends "false"' \
-  --essential-hook='chroot "$1" groupadd --gid 10001 nibble' \
-  --essential-hook='chroot "$1" useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin nibble' \
+  --essential-hook='echo nibble:x:10001: >>"$1/etc/group"' \
+  --essential-hook='echo "nibble:*:10001:10001::/nonexistent:/usr/sbin/nologin" >>"$1/etc/passwd"' \
   --customize-hook='mkdir -p "$1/var/lib/nibble" "$1/corpus" && chown 10001:10001 "$1/var/lib/nibble"' \
-  --customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/* "$1"/var/log/* "$1"/tmp/* "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/etc/passwd- "$1"/etc/group- "$1"/etc/shadow- "$1"/etc/gshadow- "$1"/etc/subuid- "$1"/etc/subgid-' \
-  --customize-hook='rm -rf "$1"/etc/apt' \
+  --customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/* "$1"/var/log/* "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/etc/passwd- "$1"/etc/group- "$1"/etc/shadow- "$1"/etc/gshadow- "$1"/etc/subuid- "$1"/etc/subgid-' \
+  --customize-hook='rm "$1/etc/apt/sources.list.d/ours.list"' \
   bookworm "$out/$name.root.tar" ${NIBBLE_MIRROR:+"$NIBBLE_MIRROR"} 2>&1 | tail -n 20
 python3 deploy/images/sbom.py "$out/$name.root.tar" "$out/$name.spdx.json" --name "$name" --created "$SOURCE_DATE_EPOCH"
 python3 deploy/images/sbom.py --check "$out/$name.spdx.json" "$out/$name.root.tar"

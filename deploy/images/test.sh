@@ -52,8 +52,8 @@ start() {
     --state "$work/$name/state" --read-only "$(readlink -f "$out/corpus")=/corpus" \
     --read-only "$PWD/deploy/kubernetes/base/hooks=/etc/nibble-hooks" --read-only "$PWD/examples=/examples" -- "$@"
   began=$(milliseconds)
-  containers+=("$name")
-  runc --root "$work/runc" run --detach --bundle "$work/$name" "$name" >"$work/$name/log" 2>&1 </dev/null ||
+  containers+=("$network_tag-$name")
+  runc --root "$work/runc" run --detach --bundle "$work/$name" "$network_tag-$name" >"$work/$name/log" 2>&1 </dev/null ||
     { cat "$work/$name/log" && return 1; }
   until on "$name" curl -fso /dev/null "http://$address:$port/readyz"; do
     (($(milliseconds) < began + 60000)) || { cat "$work/$name/log" && echo "FAILED: $name is not ready" && return 1; }
@@ -61,7 +61,7 @@ start() {
   done
   echo "$name: ready after $(($(milliseconds) - began)) ms"
 }
-inside() { runc --root "$work/runc" exec "$@"; }
+inside() { runc --root "$work/runc" exec "$network_tag-$1" "${@:2}"; }
 client() { inside coordinator env NIBBLE_SERVER=10.77.0.10:7700 nibble "$@"; }
 
 start coordinator 10.77.0.10 7701 nibble-coordinator --cluster images --store /var/lib/nibble/store --listen 10.77.0.10:7700 \
