@@ -26,7 +26,8 @@ expect() {
 }
 
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-inside apt-get install -y --no-install-recommends /tmp/nibble.deb >"$work/install.log" 2>&1 || { tail -n 20 "$work/install.log" && exit 1; }
+{ inside apt-get update && inside env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /tmp/nibble.deb; } \
+  >"$work/install.log" 2>&1 || { tail -n 20 "$work/install.log" && exit 1; }
 expect "$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' common/version.h)" inside nibble --version
 expect 'Checkpoint.*jobs' inside man nibble-worker
 expect nibble: inside getent passwd nibble
@@ -45,7 +46,7 @@ as_nibble nibble cluster up --workers 2 --slots 1 >/dev/null
 trap 'as_nibble nibble cluster down >/dev/null 2>&1; umount "$work/root/proc"; rm -rf --one-file-system "$work"' EXIT
 job=$(as_nibble nibble job submit /usr/share/doc/nibble/examples/quickstart.yaml --set 'data.train=[/corpus/anarchism/train.tokens]' \
   --set 'data.validation=[{name: held-out, path: /corpus/anarchism/validation.tokens}]' --set "training.steps=${NIBBLE_STEPS:-300}")
-as_nibble nibble job wait "$job" --timeout 10m >/dev/null
+as_nibble nibble job wait "$job" --timeout 10m >/dev/null 2>"$work/client.log"
 as_nibble nibble job metrics "$job" | tail -n 1
 as_nibble nibble cluster down >/dev/null
 trap 'umount "$work/root/proc"; rm -rf --one-file-system "$work"' EXIT

@@ -38,4 +38,4 @@ mmdebstrap --quiet --variant=essential --format=tar --include=nibble,ca-certific
   bookworm "$out/$name.root.tar" ${NIBBLE_MIRROR:+"$NIBBLE_MIRROR"} 2>&1 | tail -n 20
 python3 deploy/images/sbom.py "$out/$name.root.tar" "$out/$name.spdx.json" --name "$name" --created "$SOURCE_DATE_EPOCH"
 python3 deploy/images/sbom.py --check "$out/$name.spdx.json" "$out/$name.root.tar"
-python3 deploy/images/oci_layout.py "$out/$name.root.tar" "$out/$name.tar" --tag "nibble:$version-cpu" --created "$SOURCE_DATE_EPOCH" --version "$version"
+python3 deploy/images/oci_layout.py "$out/$name.root.tar" "$out/$name.tar" --tag "localhost/nibble:$version-cpu" --created "$SOURCE_DATE_EPOCH" --version "$version"

@@ -98,7 +98,7 @@ def main():
         "layers": [packed],
     }
     described = layout.blob(text(manifest), manifest["mediaType"])
-    described["annotations"] = {"org.opencontainers.image.ref.name": given.tag}
+    described["annotations"] = {"org.opencontainers.image.ref.name": given.tag, "io.containerd.image.name": given.tag}
     described["platform"] = {"architecture": "amd64", "os": "linux"}
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [described]}
     layout.files["index.json"] = text(index)

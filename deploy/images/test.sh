@@ -18,7 +18,7 @@ image=$out/nibble-$version-cpu.tar
 install_packages curl iproute2 mmdebstrap python3 runc umoci
 
 [[ -n ${NIBBLE_KEEP_IMAGE:-} && -e $image ]] || deploy/images/build.sh "$out"
-examples/prepare_corpus.sh "$out/corpus" | tail -n 1
+examples/prepare_corpus.sh "$out/corpus" >"$out/corpus.log" 2>&1 || { cat "$out/corpus.log" && exit 1; }
 deploy/debian/test.sh "$out/nibble_${version}_amd64.deb" "$out/corpus"
 
 work=$(mktemp -d)
@@ -36,7 +36,7 @@ trap cleanup EXIT
 
 mkdir "$work/layout"
 tar -C "$work/layout" -xf "$image"
-umoci unpack --image "$work/layout:nibble:$version-cpu" "$work/bundle" 2>"$work/umoci.log" || { cat "$work/umoci.log" && exit 1; }
+umoci unpack --image "$work/layout:localhost/nibble:$version-cpu" "$work/bundle" 2>"$work/umoci.log" || { cat "$work/umoci.log" && exit 1; }
 echo "image: $(du -h --apparent-size "$image" | cut -f1) compressed, $(du -sh "$work/bundle/rootfs" | cut -f1) unpacked"
 
 milliseconds() { echo $(($(date +%s%N) / 1000000)); }
@@ -78,7 +78,7 @@ inside worker-1 grep -q '^CapEff:.0*$' /proc/self/status || { echo "FAILED: a co
 settings=(--set resources.ranks=2 --set "training.steps=$steps" --set 'data.train=[/corpus/anarchism/train.tokens]'
   --set 'data.validation=[{name: held-out, path: /corpus/anarchism/validation.tokens}]')
 job=$(client job submit /examples/quickstart.yaml "${settings[@]}")
-client job wait "$job" --timeout 10m >/dev/null || { client job describe "$job" && exit 1; }
+client job wait "$job" --timeout 10m >/dev/null 2>"$work/client.log" || { client job describe "$job" && exit 1; }
 client job metrics "$job" | exact_figures >"$work/inside.figures"
 client job describe "$job" | grep -E 'worker-1|worker-2' | head -n 2
 
@@ -95,7 +95,7 @@ export NIBBLE_HOME=$work/outside
 bazel-bin/client/nibble cluster up --workers 2 --slots 1 >/dev/null
 settings=("${settings[@]//\/corpus\//$(readlink -f "$out/corpus")/}")
 job=$(bazel-bin/client/nibble job submit examples/quickstart.yaml "${settings[@]}")
-bazel-bin/client/nibble job wait "$job" --timeout 10m >/dev/null
+bazel-bin/client/nibble job wait "$job" --timeout 10m >/dev/null 2>"$work/client.log"
 bazel-bin/client/nibble job metrics "$job" | exact_figures >"$work/outside.figures"
 same_figures "$work/outside.figures" "$work/inside.figures" "$steps"
 echo "images: passed"

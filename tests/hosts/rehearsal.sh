@@ -87,7 +87,7 @@ cat >"$work/job.yaml" <<JOB
 name: hosts
 model: tiny-hybrid
 recipe: nvfp4
-data: {train: [$work/text.txt], sequence: 64}
+data: {train: [$work/text.txt], validation: [{name: text, path: $work/text.txt}], sequence: 64}
 training: {steps: $steps, batch: 4}
 checkpoints: {every: 20, keep_last: 3}
 metrics: {log_every: 1}
@@ -97,18 +97,18 @@ JOB
 submit() { client job submit "$work/job.yaml" --name "$1"; }
 
 plain=$(submit plain)
-client job wait "$plain" --timeout 5m >/dev/null || fail "the job without a cut: $(client job describe "$plain")"
+client job wait "$plain" --timeout 5m >/dev/null 2>"$work/client.log" || fail "the job without a cut: $(client job describe "$plain")"
 client job metrics "$plain" | exact_figures >"$work/plain.figures"
 
 cut=$(submit cut)
-client job wait "$cut" --step $((steps / 4)) --timeout 2m >/dev/null || fail "the job does not begin"
+client job wait "$cut" --step $((steps / 4)) --timeout 2m >/dev/null 2>"$work/client.log" || fail "the job does not begin"
 # The worker of rank 1: rank 0's log, with the figures of this attempt, stays in reach.
 victim=$(client job describe "$cut" -o json | python3 "$here/rank_worker.py" 1) || fail "no worker has rank 1"
 cut_cable "$victim"
 began=$SECONDS
 until_true 30 "$victim is not lost after its lease" worker_is "$victim" lost
 echo "cut: $victim, lost after at most $((SECONDS - began)) s"
-client job wait "$cut" --timeout 5m >/dev/null || fail "the job with the cut: $(client job describe "$cut")"
+client job wait "$cut" --timeout 5m >/dev/null 2>"$work/client.log" || fail "the job with the cut: $(client job describe "$cut")"
 mend_cable "$victim"
 until_true 60 "$victim does not return" worker_is "$victim" present
 echo "mended: $victim is present"
