@@ -187,6 +187,11 @@ std::string NewStoreId() {
   return id;
 }
 
+// systemd's absence is no error; that it cannot be reached is one to know of, and none to stop for.
+void LogUnreported(const absl::Status& reported) {
+  if (!reported.ok()) Log(LogLevel::kWarning, reported.message());
+}
+
 sigset_t StopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -216,11 +221,6 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
   }
   Log(LogLevel::kInfo, absl::StrCat("metrics at http://", address));
   return http;
-}
-
-// systemd's absence is no error; that it cannot be reached is one to know of, and none to stop for.
-void LogUnreported(const absl::Status& reported) {
-  if (!reported.ok()) Log(LogLevel::kWarning, reported.message());
 }
 
 absl::Status Serve(const Flags& flags, ServiceManager& manager) {
@@ -261,9 +261,9 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
   bool healthy = true;
   while (!failed && sigtimedwait(&signals, nullptr, &pause) < 0) {
+    LogUnreported(manager.Alive(ServiceManager::Clock::now()));
     controller->Tick();
     notifier.Tick();
-    LogUnreported(manager.Alive(ServiceManager::Clock::now()));
     if (!healthy || controller->Health().ok()) continue;
     healthy = false;
     server->SetServing(false);

@@ -4,6 +4,7 @@
 # and start times. ./test.sh --images runs it.
 #   deploy/images/test.sh [DIRECTORY]    default: dist, where image and package are kept
 #   NIBBLE_STEPS: steps of the job; default: 300, all of it
+#   NIBBLE_KEEP_IMAGE=1: uses the image and package that are there; otherwise both are built twice, and must have the same bytes
 # As root: containers, their networks and mmdebstrap need it. Containers are runc's, the image is unpacked by umoci.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -17,7 +18,16 @@ image=$out/nibble-$version-cpu.tar
 ((EUID == 0)) || { echo "error: deploy/images/test.sh needs root" >&2 && exit 1; }
 install_packages curl iproute2 mmdebstrap python3 runc umoci
 
-[[ -n ${NIBBLE_KEEP_IMAGE:-} && -e $image ]] || deploy/images/build.sh "$out"
+if [[ -z ${NIBBLE_KEEP_IMAGE:-} || ! -e $image ]]; then
+  deploy/images/build.sh "$out"
+  again=$(mktemp -d)
+  deploy/images/build.sh "$again" >/dev/null
+  for made in "nibble_${version}_amd64.deb" "nibble-$version-cpu.tar" "nibble-$version-cpu.spdx.json"; do
+    cmp "$out/$made" "$again/$made" || { echo "FAILED: $made differs between two builds; the second is in $again" && exit 1; }
+  done
+  rm -rf "$again"
+  echo "built twice: package, image and list of packages have the same bytes"
+fi
 examples/prepare_corpus.sh "$out/corpus" >"$out/corpus.log" 2>&1 || { cat "$out/corpus.log" && exit 1; }
 deploy/debian/test.sh "$out/nibble_${version}_amd64.deb" "$out/corpus"
 
