@@ -42,13 +42,13 @@ done
 # The services' programs, as their user and in their directories: the job of the quick start.
 inside install -d -o nibble -g nibble /var/lib/nibble-test
 as_nibble() { inside setpriv --reuid nibble --regid nibble --clear-groups env HOME=/var/lib/nibble-test NIBBLE_HOME=/var/lib/nibble-test "$@"; }
-as_nibble nibble cluster up --workers 2 --slots 1 >/dev/null
+as_nibble nibble cluster up --workers 2 --slots 1 >"$work/up.log" 2>&1 || { cat "$work/up.log" && exit 1; }
 trap 'as_nibble nibble cluster down >/dev/null 2>&1; umount "$work/root/proc"; rm -rf --one-file-system "$work"' EXIT
 job=$(as_nibble nibble job submit /usr/share/doc/nibble/examples/quickstart.yaml --set 'data.train=[/corpus/anarchism/train.tokens]' \
   --set 'data.validation=[{name: held-out, path: /corpus/anarchism/validation.tokens}]' --set "training.steps=${NIBBLE_STEPS:-300}")
 as_nibble nibble job wait "$job" --timeout 10m >/dev/null 2>"$work/client.log"
-as_nibble nibble job metrics "$job" | tail -n 1
-as_nibble nibble cluster down >/dev/null
+as_nibble nibble job metrics "$job" | awk -F, 'END { printf "package: %d steps, the last loss is %s\n", $2 + 1, $4 }'
+as_nibble nibble cluster down >"$work/down.log" 2>&1 || { cat "$work/down.log" && exit 1; }
 trap 'umount "$work/root/proc"; rm -rf --one-file-system "$work"' EXIT
 inside apt-get purge -y nibble >"$work/purge.log" 2>&1 || { tail -n 20 "$work/purge.log" && exit 1; }
 [[ ! -e $root/usr/bin/nibble && ! -e $root/etc/default/nibble-worker ]] || { echo "FAILED: files are left after the purge" && exit 1; }

@@ -84,13 +84,12 @@ inside worker-1 sh -c '! touch /file 2>/dev/null' || { echo "FAILED: the root fi
 [[ $(inside worker-1 id -u) == 10001 ]] || { echo "FAILED: not user 10001" && exit 1; }
 inside worker-1 grep -q '^CapEff:.0*$' /proc/self/status || { echo "FAILED: a container has capabilities" && exit 1; }
 
-# Two ranks, one in each container, connected by Gloo.
+# Two ranks, one in each container because a worker has one slot, connected by Gloo.
 settings=(--set resources.ranks=2 --set "training.steps=$steps" --set 'data.train=[/corpus/anarchism/train.tokens]'
   --set 'data.validation=[{name: held-out, path: /corpus/anarchism/validation.tokens}]')
 job=$(client job submit /examples/quickstart.yaml "${settings[@]}")
 client job wait "$job" --timeout 10m >/dev/null 2>"$work/client.log" || { client job describe "$job" && exit 1; }
 client job metrics "$job" | exact_figures >"$work/inside.figures"
-client job describe "$job" | grep -E 'worker-1|worker-2' | head -n 2
 
 # The hooks of the manifests: a drained worker has no ranks, and comes back.
 hook() { inside worker-2 env POD_NAME=worker-2 NIBBLE_SERVER=10.77.0.10:7700 NIBBLE_DRAIN_SECONDS=60 sh "/etc/nibble-hooks/$1.sh" >/dev/null; }
@@ -102,7 +101,7 @@ echo "hooks: worker-2 drained and returned"
 
 # The same outside of containers. Tokens are where the containers see them.
 export NIBBLE_HOME=$work/outside
-bazel-bin/client/nibble cluster up --workers 2 --slots 1 >/dev/null
+bazel-bin/client/nibble cluster up --workers 2 --slots 1 >"$work/up.log" 2>&1 || { cat "$work/up.log" && exit 1; }
 settings=("${settings[@]//\/corpus\//$(readlink -f "$out/corpus")/}")
 job=$(bazel-bin/client/nibble job submit examples/quickstart.yaml "${settings[@]}")
 bazel-bin/client/nibble job wait "$job" --timeout 10m >/dev/null 2>"$work/client.log"
