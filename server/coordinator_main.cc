@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
 #include "common/identity/credentials.h"
+#include "common/service/service_manager.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "server/access/audit_log.h"
@@ -237,6 +238,11 @@ std::string NewStoreId() {
   return id;
 }
 
+// systemd's absence is no error; that it cannot be reached is one to know of, and none to stop for.
+void LogUnreported(const absl::Status& reported) {
+  if (!reported.ok()) Log(LogLevel::kWarning, reported.message());
+}
+
 sigset_t StopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -319,7 +325,7 @@ void LogSecurity(const Flags& flags, const Security& security) {
   if (!tls) Log(LogLevel::kWarning, "connections are not encrypted: tokens can be read on the way");
 }
 
-absl::Status Serve(const Flags& flags) {
+absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   NIBBLE_RETURN_IF_ERROR(
       CheckListen(flags.server.listen, flags.server.insecure, flags.tls.given()));
   NIBBLE_ASSIGN_OR_RETURN(const AllowList allow, AllowList::Parse(flags.notify_allow));
@@ -359,11 +365,13 @@ absl::Status Serve(const Flags& flags) {
       absl::StrCat("cluster ", flags.controller.cluster, " on port ", server->port(), ", ",
                    store->Info().last_sequence, " updates so far"));
   if (http != nullptr) http->SetServing(true);
+  LogUnreported(manager.Ready(absl::StrCat("cluster ", flags.controller.cluster)));
   const sigset_t signals = StopSignals();
   const timespec pause = {static_cast<time_t>(flags.tick_ms / 1000),
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
   bool healthy = true;
   while (!failed && sigtimedwait(&signals, nullptr, &pause) < 0) {
+    LogUnreported(manager.Alive(ServiceManager::Clock::now()));
     controller->Tick();
     notifier.Tick();
     if (!healthy || controller->Health().ok()) continue;
@@ -372,6 +380,7 @@ absl::Status Serve(const Flags& flags) {
   }
   server->SetServing(false);
   if (http != nullptr) http->SetServing(false);
+  LogUnreported(manager.Stopping());
   Log(LogLevel::kInfo, failed ? "stopping: the store has failed" : "stopping: received a signal");
   controller->StopWaiting();
   server->Shutdown(flags.grace_ms);
@@ -388,10 +397,15 @@ int Main(int argc, char** argv) {
   AddLimitFlags(app, flags);
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   flags.http_given = app.GetOption("--http").Given();
+  absl::StatusOr<ServiceManager> manager = ServiceManager::FromEnvironment();
+  if (!manager.ok()) {
+    Log(LogLevel::kError, manager.status().message());
+    return 1;
+  }
   // Block the signals before any thread starts, so that all inherit it and Serve receives them.
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  const absl::Status status = Serve(flags);
+  const absl::Status status = Serve(flags, *manager);
   if (status.ok()) return 0;
   Log(LogLevel::kError, status.ToString());
   return 1;

@@ -239,6 +239,7 @@ void Daemon::Wake() {
 absl::Status Daemon::Run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {
     ActOnGangs();
+    if (options_.alive) options_.alive();
     const auto until = std::chrono::steady_clock::now() + options_.beat;
     const MutexLock lock(&wake_mutex_);
     // A signal handler sets `stop` and cannot notify: the beat bounds the wait.

@@ -77,6 +77,7 @@ class Daemon {
     WorkerHttpOptions http;
     FigureLimits figures;
     std::function<void(const std::string&)> log;  // a line for people; may be null
+    std::function<void()> alive;                  // called in every round of Run; may be null
     DiskFaults* faults = nullptr;                 // for tests
   };
 

@@ -31,6 +31,7 @@
 #include "common/files/files.h"
 #include "common/identity/credentials.h"
 #include "common/listen_address.h"
+#include "common/service/service_manager.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "worker/agent/cards.h"
@@ -160,7 +161,12 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   return options;
 }
 
-int RunDaemon(const Arguments& arguments) {
+// systemd's absence is no error; that it cannot be reached is one to know of, and none to stop for.
+void LogUnreported(const absl::Status& reported) {
+  if (!reported.ok()) Log(std::string(reported.message()));
+}
+
+int RunDaemon(const Arguments& arguments, nibble::ServiceManager& manager) {
   absl::StatusOr<nibble::Daemon::Options> options = OptionsOf(arguments);
   if (!options.ok()) {
     Log(absl::StrCat(
@@ -168,6 +174,9 @@ int RunDaemon(const Arguments& arguments) {
         options.status().message()));
     return kUsage;
   }
+  options->alive = [&manager] {
+    LogUnreported(manager.Alive(nibble::ServiceManager::Clock::now()));
+  };
   const int32_t slots = options->identity.slots();
   const std::string model = options->identity.hardware().model();
   absl::Status status;
@@ -187,7 +196,9 @@ int RunDaemon(const Arguments& arguments) {
       if (!arguments.http_given && (*daemon)->http_address() != arguments.http) {
         Log(absl::StrCat(arguments.http, " is in use; another port was chosen"));
       }
+      LogUnreported(manager.Ready(absl::StrCat(arguments.name, ", ", slots, " slots")));
       status = (*daemon)->Run(stop_requested);
+      LogUnreported(manager.Stopping());
     }
   }
   if (status.ok()) return 0;
@@ -260,5 +271,10 @@ int main(int argc, char** argv) {
   (void)signal(SIGINT, RequestStop);
   (void)signal(SIGTERM, RequestStop);
   (void)signal(SIGPIPE, SIG_IGN);
-  return RunDaemon(arguments);
+  absl::StatusOr<nibble::ServiceManager> manager = nibble::ServiceManager::FromEnvironment();
+  if (!manager.ok()) {
+    Log(std::string(manager.status().message()));
+    return kError;
+  }
+  return RunDaemon(arguments, *manager);
 }
