@@ -120,6 +120,7 @@ absl::Status Daemon::Prepare() {
                      double seconds, int64_t bytes,
                      const absl::Status& status) { metrics_->Fetched(seconds, bytes, status); }});
   meetings_ = std::make_unique<MeetingPoints>(HostOf(options_.identity.address()));
+  standby_ = std::make_unique<StandbyRanks>(supervisor_.get());
   home_ = {.supervisor = supervisor_.get(),
            .registry = registry_.get(),
            .fetcher = fetcher_.get(),
@@ -137,8 +138,11 @@ absl::Status Daemon::Prepare() {
            .run_directory = run_->path(),
            .trainer = options_.trainer,
            .cards = options_.cards,
+           .pins = options_.pins,
            .watchdog = options_.watchdog,
            .logs = options_.logs,
+           .standby = standby_.get(),
+           .keep_ranks = options_.keep_ranks,
            .faults = options_.faults};
   OpenStoredJobs();
   std::vector<PeerService> services;
@@ -217,6 +221,7 @@ Daemon::~Daemon() {
   }
   std::vector<std::shared_ptr<GangRunner>> gangs = this->gangs();
   for (const auto& gang : gangs) gang->Abandon();
+  standby_.reset();
   supervisor_.reset();
   {
     const MutexLock lock(&mutex_);
@@ -372,6 +377,7 @@ void Daemon::ActOnGangs() {
   }
   if (!closed.empty()) report_due_ = true;  // their jobs run no longer
   closed.clear();                           // joins their threads
+  standby_->Prune();
   std::vector<PresentGang> present;
   std::vector<GangOrigin> origins;
   for (const std::shared_ptr<GangRunner>& gang : gangs()) {

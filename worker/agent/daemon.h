@@ -51,6 +51,8 @@
 #include "worker/agent/peer_server.h"
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/shard_fetcher.h"
+#include "worker/agent/slot_plan.h"
+#include "worker/agent/standby_ranks.h"
 #include "worker/agent/task_thread.h"
 #include "worker/metrics/worker_metrics.h"
 
@@ -62,6 +64,7 @@ class Daemon {
     // The daemon chooses the incarnation; port 0 of the address picks a free one.
     v1::WorkerIdentity identity;
     std::vector<std::string> cards;   // by slot, for CUDA_VISIBLE_DEVICES; empty: CPU slots
+    std::vector<SlotPin> pins;        // by slot; empty: ranks are not pinned
     std::string nvml = kNvmlLibrary;  // the library that reports on the cards
     std::string coordinator;          // host:port
     LinkSecurity security;
@@ -73,6 +76,7 @@ class Daemon {
     std::chrono::milliseconds beat{1000};
     Backoff::Options backoff;
     WatchdogLimits watchdog;
+    std::chrono::seconds keep_ranks{0};  // as GangHome
     RankLog::Limits logs;
     WorkerHttpOptions http;
     FigureLimits figures;
@@ -153,6 +157,7 @@ class Daemon {
   std::unique_ptr<DamageReports> damage_;
   std::unique_ptr<ShardFetcher> fetcher_;
   std::unique_ptr<MeetingPoints> meetings_;
+  std::unique_ptr<StandbyRanks> standby_;
   std::unique_ptr<PeerServer> peers_;
   std::unique_ptr<ReplicaKeeper> replicas_;
   std::unique_ptr<CheckpointTasks> tasks_;

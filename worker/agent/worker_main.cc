@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,10 +33,13 @@
 #include "common/identity/credentials.h"
 #include "common/listen_address.h"
 #include "common/service/service_manager.h"
+#include "common/process/spawn.h"
 #include "common/status_macros.h"
 #include "common/version.h"
 #include "worker/agent/cards.h"
 #include "worker/agent/daemon.h"
+#include "worker/agent/host_topology.h"
+#include "worker/agent/slot_plan.h"
 
 namespace {
 
@@ -61,12 +65,14 @@ struct Arguments {
   int64_t beat_ms = 1000;
   double hang_steps = 20;
   double hang_seconds = 120;
+  int64_t keep_ranks = 0;  // seconds
   int64_t log_mib = 16;
   std::string http = nibble::kWorkerHttp;
   bool http_given = false;
   bool insecure = false;
   std::string precision_series = "sample";
   double peak_flops = 0;
+  std::string pin = "node";
 };
 
 void Log(const std::string& line) {
@@ -106,6 +112,30 @@ absl::StatusOr<nibble::LinkSecurity> SecurityOf(const Arguments& arguments) {
   return security;
 }
 
+// Finds out where the slots are, and what their ranks are bound to.
+absl::Status PlaceSlots(const Arguments& arguments, const std::vector<nibble::Card>& cards,
+                        nibble::Daemon::Options& options) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<int> allowed, nibble::AllowedThreads());
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<nibble::HostNode> nodes,
+                          nibble::ReadHostNodes("", allowed));
+  std::vector<int> card_nodes;
+  for (const nibble::Card& card : cards) card_nodes.push_back(nibble::NumaNodeOf("", card.pci));
+  const nibble::Pinning pinning = arguments.pin == "none"    ? nibble::Pinning::kNone
+                                  : arguments.pin == "cores" ? nibble::Pinning::kCores
+                                                             : nibble::Pinning::kNode;
+  NIBBLE_ASSIGN_OR_RETURN(
+      nibble::SlotPlan plan,
+      nibble::PlanSlots(nodes, cards, card_nodes, options.identity.slots(), pinning));
+  *options.identity.mutable_topology() = std::move(plan.topology);
+  for (const std::string& notice : plan.notices) Log(notice);
+  options.pins = std::move(plan.pins);
+  if (nodes.size() > 1 && pinning != nibble::Pinning::kNone && !nibble::MaySetMemoryPolicy()) {
+    Log("this process may not set memory policies; ranks are pinned to cores alone");
+    for (nibble::SlotPin& pin : options.pins) pin.memory_node = -1;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   nibble::Daemon::Options options;
   nibble::v1::WorkerIdentity& identity = options.identity;
@@ -114,14 +144,15 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   identity.set_slots(std::max(arguments.slots, 1));
   identity.set_version(nibble::kVersion);
   identity.mutable_hardware()->set_device(nibble::v1::DEVICE_CPU);
+  std::vector<nibble::Card> cards;
   if (arguments.device != "cpu") {
-    NIBBLE_ASSIGN_OR_RETURN(const std::vector<nibble::Card> cards,
-                            nibble::FindCards(std::getenv("CUDA_VISIBLE_DEVICES")));
+    NIBBLE_ASSIGN_OR_RETURN(cards, nibble::FindCards(std::getenv("CUDA_VISIBLE_DEVICES")));
     *identity.mutable_hardware() = nibble::HardwareOf(cards);
     if (arguments.slots == 0) identity.set_slots(static_cast<int32_t>(cards.size()));
     NIBBLE_RETURN_IF_ERROR(nibble::CheckSlots(std::max(identity.slots(), 1), cards));
     for (const nibble::Card& card : cards) options.cards.push_back(card.id);
   }
+  NIBBLE_RETURN_IF_ERROR(PlaceSlots(arguments, cards, options));
   for (const std::string& label : arguments.labels) {
     const size_t equals = label.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -151,6 +182,7 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
                          std::hash<std::string>()(arguments.name);
   options.watchdog = {.median_steps = arguments.hang_steps,
                       .least_ms = static_cast<int64_t>(arguments.hang_seconds * 1000)};
+  options.keep_ranks = std::chrono::seconds(arguments.keep_ranks);
   options.logs.file_bytes = arguments.log_mib << 20;
   options.http = {.listen = arguments.http,
                   .insecure = arguments.insecure,
@@ -224,6 +256,11 @@ int main(int argc, char** argv) {
   app.Add("--device", arguments.device, "Device of a slot")
       .ShowDefault()
       .OneOf({"cpu", "cuda", "gpu"});
+  app.Add("--pin", arguments.pin,
+          "Bind ranks to the cores and memory of their slot's NUMA node, or to its share of these "
+          "cores, or not at all")
+      .ShowDefault()
+      .OneOf({"none", "node", "cores"});
   app.Add("--label", arguments.labels, "KEY=VALUE, for placement; may be repeated");
   app.Add("--trainer", arguments.trainer, "Path of nibble-trainer; default: beside this program");
   app.Add("--exporter", arguments.exporter, "Path of nibble-export; default: beside this program");
@@ -249,6 +286,11 @@ int main(int argc, char** argv) {
           "Minimum time without a step before a rank counts as hung")
       .ShowDefault()
       .InRange(0.001, 1e6);
+  app.Add("--keep-ranks", arguments.keep_ranks,
+          "Seconds that the process of a rank waits, after another rank of its job was lost, to "
+          "continue in the job's next attempt; 0: it ends, and a new one is started")
+      .ShowDefault()
+      .InRange(0, 3600);
   app.Add("--log-mib", arguments.log_mib, "Size of a log file, MiB; each rank keeps at most two")
       .ShowDefault()
       .InRange(1, 1 << 20);
