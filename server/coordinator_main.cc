@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
 #include "server/controller/log.h"
@@ -205,7 +205,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
                                      {.listen = flags.http,
                                       .insecure = flags.server.insecure,
                                       .or_free_port = !flags.http_given,
-                                      .version = kVersion,
+                                      .version = BuildVersion(),
                                       .data_directory = flags.store});
   if (!http.ok()) return http.status();
   const std::string& address = (*http)->address();

@@ -30,7 +30,7 @@
 #include "absl/time/time.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
 #include "worker/agent/cards.h"
 #include "worker/agent/daemon.h"
 
@@ -83,7 +83,7 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   identity.set_name(arguments.name);
   identity.set_address(arguments.address);
   identity.set_slots(std::max(arguments.slots, 1));
-  identity.set_version(nibble::kVersion);
+  identity.set_version(nibble::BuildVersion());
   identity.mutable_hardware()->set_device(nibble::v1::DEVICE_CPU);
   if (arguments.device != "cpu") {
     NIBBLE_ASSIGN_OR_RETURN(const std::vector<nibble::Card> cards,
