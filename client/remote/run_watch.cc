@@ -203,6 +203,12 @@ RunState::Shown RunState::Add(const RunEvent& event) {
         EventOf(event, v1::JOB_EVENT_KIND_CHECKPOINT,
                 stored ? "committed" : absl::StrCat("not stored: ", TextOfField(event, "problem")));
   } else if (event.kind == GuardEvent::kName) {
+    // Operands that a guard only observes are many, as in the trainer's own output.
+    const auto operands = event.fields.find("operands");
+    if (TextOfField(event, "action") == "observed" && operands != event.fields.end() &&
+        !operands->empty()) {
+      return shown;
+    }
     const std::string text =
         absl::StrCat(TextOfField(event, "guard"), " guard ", TextOfField(event, "action"), ": ",
                      TextOfField(event, "detail"));

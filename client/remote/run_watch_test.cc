@@ -101,6 +101,17 @@ TEST(RunWatchTest, TheOperandsOfASampledStepAreSummarised) {
   EXPECT_EQ(state.precision()->worst(2).layer(), "layer 0.2");
 }
 
+TEST(RunWatchTest, OperandsThatAGuardOnlyObservesAreNoEvents) {
+  WatchState state;
+  RunState run("train", state);
+  run.Add(RunStart(0));
+  const std::string rest = R"("step":3,"guard":"clipped","detail":"above 0.1",)";
+  EXPECT_FALSE(run.Add(LogEvent("guard", rest + R"("action":"observed","operands":["a"])"))
+                   .event.has_value());
+  const auto skipped = run.Add(LogEvent("guard", rest + R"("action":"skipped","operands":["a"])"));
+  EXPECT_EQ(EventText(*skipped.event), "clipped guard skipped: above 0.1");
+}
+
 TEST(RunWatchTest, AnErrorOfTheLogIsTheReasonOfTheFailure) {
   WatchState state;
   RunState run("train", state);
