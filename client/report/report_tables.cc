@@ -251,7 +251,9 @@ TableJson EnvironmentList(const ReportInput& input) {
       if (given == field) add(name, value);
     }
   }
-  add("model", absl::StrCat(job.shape().model(), ", ", job.shape().parameters(), " parameters"));
+  add("model", absl::StrCat(job.shape().model(), ", ",
+                            CountText(static_cast<double>(job.shape().parameters())),
+                            " parameters"));
   for (const v1::Worker& worker : input.workers) {
     const v1::WorkerIdentity& identity = worker.identity();
     const std::string ranks = RanksOn(job, identity.name());

@@ -166,9 +166,12 @@ absl::StatusOr<std::unique_ptr<RunReporter>> RunReporter::Open(const JobSpec& sp
   reporter->log_ = std::move(log);
   const std::string board = TensorboardDirectory(spec, options.directory);
   if (!board.empty()) {
-    NIBBLE_ASSIGN_OR_RETURN(
-        reporter->board_,
-        TensorboardFile::Create(board, absl::Now(), TensorboardFile::Earlier::kKeep));
+    auto file = TensorboardFile::Create(board, absl::Now(), TensorboardFile::Earlier::kKeep);
+    if (!file.ok()) {
+      return absl::Status(file.status().code(),
+                          absl::StrCat("output.tensorboard: ", file.status().message()));
+    }
+    reporter->board_ = *std::move(file);
   }
   if (options.progress != nullptr) {
     reporter->progress_ = std::make_unique<Progress>(
