@@ -35,7 +35,8 @@ if [ $# -eq 0 ]; then
   packed=1
   install_packages
   report_cuda
-  bazel build "$(bazel_flags)" --//third_party/cuda:targets=90a,100a "${targets[@]}"
+  commit=$(git describe --always --dirty --exclude '*' --abbrev=12 2>/dev/null || true)
+  bazel build "$(bazel_flags)" --define=COMMIT="$commit" --//third_party/cuda:targets=90a,100a "${targets[@]}"
   for target in "${targets[@]}"; do
     path=${target#//}
     set -- "$@" "bazel-bin/${path/://}"

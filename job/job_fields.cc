@@ -457,7 +457,11 @@ const Record<OutputSpec>& OutputRecord() {
   using S = OutputSpec;
   static const auto* const record = new Record<S>{
       .fields = {Text("directory", &S::directory, {TextRule::Kind::kPath, true},
-                      "directory for events and results. Empty: runs/NAME, with the job's name")}};
+                      "directory for events and results. Empty: runs/NAME, with the job's name"),
+                 Text("tensorboard", &S::tensorboard, {TextRule::Kind::kPath, true},
+                      "directory for TensorBoard's event files, which the run writes as it trains; "
+                      "relative to the output directory. In a cluster an absolute one gets a "
+                      "subdirectory for each job. Empty: none")}};
   return *record;
 }
 

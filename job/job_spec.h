@@ -203,7 +203,8 @@ struct NotifySpec {
 };
 
 struct OutputSpec {
-  std::string directory;  // see OutputDirectory()
+  std::string directory;    // see OutputDirectory()
+  std::string tensorboard;  // see TensorboardDirectory(); empty: no files
   friend bool operator==(const OutputSpec&, const OutputSpec&) = default;
 };
 
@@ -301,6 +302,8 @@ std::vector<int64_t> RanksThatShare(const TrainingSpec& training, int64_t least,
 std::vector<int64_t> AllowedRanks(const JobSpec& spec);
 // "runs/NAME" if the spec sets no directory.
 std::string OutputDirectory(const JobSpec& spec);
+// Where a run whose output directory is `output` writes TensorBoard's files; empty: nowhere.
+std::string TensorboardDirectory(const JobSpec& spec, const std::string& output);
 
 }  // namespace nibble
 

@@ -21,7 +21,7 @@
 #include "common/identity/credentials.h"
 #include "common/service/service_manager.h"
 #include "common/status_macros.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
 #include "server/access/audit_log.h"
 #include "server/access/authenticator.h"
 #include "server/controller/clock.h"
@@ -262,7 +262,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
                                      {.listen = flags.http,
                                       .insecure = flags.server.insecure,
                                       .or_free_port = !flags.http_given,
-                                      .version = kVersion,
+                                      .version = BuildVersion(),
                                       .data_directory = flags.store});
   if (!http.ok()) return http.status();
   const std::string& address = (*http)->address();

@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "client/shell/output.h"
 #include "common/near_name.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
 
 namespace nibble {
 namespace {
@@ -97,7 +97,7 @@ Command NounOf(Command app, const std::string& name, const std::string& help) {
   return app.AddSubcommand(name, help).RequireSubcommand();
 }
 
-std::string VersionText() { return absl::StrCat("nibble ", kVersion); }
+std::string VersionText() { return absl::StrCat("nibble ", BuildVersion()); }
 
 void AddOutputOption(Command verb, std::string& print, const std::vector<std::string>& more) {
   std::vector<std::string> formats = {print, "json", "yaml"};

@@ -156,6 +156,7 @@ absl::Status Gang::Start() {
   directory_ = absl::StrCat(job_directory, "/attempt-", attempt_);
   NIBBLE_RETURN_IF_ERROR(MakeDirectories(directory_));
   spec->output.directory = job_directory;
+  if (spec->output.tensorboard.starts_with("/")) spec->output.tensorboard += "/" + job_;
   spec->resources.ranks = desired_.world();
   for (const NamedText& variable : spec->env) environment_[variable.name] = variable.text;
   NIBBLE_RETURN_IF_ERROR(ReplaceFile(directory_ + "/spec.yaml", ToYaml(*spec), home_.faults));

@@ -35,7 +35,7 @@
 #include "common/service/service_manager.h"
 #include "common/process/spawn.h"
 #include "common/status_macros.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
 #include "worker/agent/cards.h"
 #include "worker/agent/daemon.h"
 #include "worker/agent/host_topology.h"
@@ -142,7 +142,7 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   identity.set_name(arguments.name);
   identity.set_address(arguments.address);
   identity.set_slots(std::max(arguments.slots, 1));
-  identity.set_version(nibble::kVersion);
+  identity.set_version(nibble::BuildVersion());
   identity.mutable_hardware()->set_device(nibble::v1::DEVICE_CPU);
   std::vector<nibble::Card> cards;
   if (arguments.device != "cpu") {

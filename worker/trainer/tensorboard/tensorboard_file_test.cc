@@ -1,4 +1,4 @@
-#include "client/export/tensorboard_file.h"
+#include "worker/trainer/tensorboard/tensorboard_file.h"
 
 #include <cmath>
 #include <fstream>
@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/export/tensorboard_event.pb.h"
 #include "common/bytes.h"
 #include "common/files/files.h"
 #include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/trainer/tensorboard/tensorboard_event.pb.h"
 
 namespace nibble {
 namespace {
@@ -117,6 +117,7 @@ TEST(TensorboardFileTest, FiguresBecomeScalarsAndTheSpecAText) {
   EXPECT_TRUE(std::isnan(events[4].summary().values(0).scalar()));
   EXPECT_FALSE(events[4].summary().values(0).has_metadata());  // once a tag
   EXPECT_EQ(events[5].summary().values(0).tag(), "validation/news");
+  EXPECT_EQ(events[5].step(), 1) << "the last step before it";
   EXPECT_EQ(events[5].summary().values(0).scalar(), 4.25f);
   EXPECT_EQ(events[6].summary().values(0).tag(), "precision_amax/head/fprop.weight");
 }

@@ -1,4 +1,4 @@
-#include "client/export/tensorboard_file.h"
+#include "worker/trainer/tensorboard/tensorboard_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "client/export/tensorboard_event.pb.h"
 #include "common/bytes.h"
 #include "common/crc32c.h"
 #include "common/errno_error.h"
@@ -16,6 +15,7 @@
 #include "common/status_macros.h"
 #include "worker/trainer/report/event_descriptions.h"
 #include "worker/trainer/report/events.h"
+#include "worker/trainer/tensorboard/tensorboard_event.pb.h"
 
 namespace nibble {
 namespace {
@@ -54,17 +54,21 @@ std::string TfRecord(std::string_view content) {
 }
 
 absl::StatusOr<std::unique_ptr<TensorboardFile>> TensorboardFile::Create(
-    const std::string& directory, absl::Time began) {
+    const std::string& directory, absl::Time began, Earlier earlier) {
   NIBBLE_RETURN_IF_ERROR(MakeDirectories(directory));
-  // TensorBoard reads files whose names contain "tfevents", in the order of their names.
-  const std::string path =
-      absl::StrCat(directory, "/events.out.tfevents.", absl::ToUnixSeconds(began), ".nibble");
-  // A new file, not new content of the old one, which a TensorBoard may be reading.
-  if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-    return ErrnoError(errno, "TensorBoard file: replacing", path);
+  std::string path;
+  int fd = -1;
+  for (int64_t second = absl::ToUnixSeconds(began); fd < 0; ++second) {
+    // TensorBoard reads files whose names contain "tfevents", in the order of their names.
+    path = absl::StrCat(directory, "/events.out.tfevents.", second, ".nibble");
+    // A new file, not new content of the old one, which a TensorBoard may be reading.
+    if (earlier == Earlier::kReplace && unlink(path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoError(errno, "TensorBoard file: replacing", path);
+    }
+    fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd >= 0 || (earlier == Earlier::kKeep && errno == EEXIST)) continue;
+    return ErrnoError(errno, "TensorBoard file: making", path);
   }
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (fd < 0) return ErrnoError(errno, "TensorBoard file: making", path);
   std::unique_ptr<TensorboardFile> file(new TensorboardFile(path, fd));
   tensorboard::Event version;
   version.set_wall_time(UnixSeconds(began));
@@ -134,6 +138,9 @@ absl::Status TensorboardFile::Add(const RunEvent& event) {
   if (event.kind == "step") {
     AddFields(event, "train/", "", summary);
   } else if (event.kind == ValidationEvent::kName) {
+    // It counts the steps before it. A run that resumes there repeats the step of that number, but
+    // not the validation, which a session start would drop.
+    record.set_step(event.step - 1);
     AddScalar(absl::StrCat("validation/", TextIn(event, "set")), NumberOf(event, "loss"),
               "mean loss over the evaluated tokens (nats per token)", summary);
   } else if (event.kind == "precision") {

@@ -1,4 +1,4 @@
-#include "client/export/run_event.h"
+#include "worker/trainer/report/run_event.h"
 
 #include <algorithm>
 #include <cmath>

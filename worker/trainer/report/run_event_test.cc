@@ -1,11 +1,10 @@
-#include "client/export/run_event.h"
+#include "worker/trainer/report/run_event.h"
 
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/export/figure_rows.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/metrics.pb.h"
@@ -98,27 +97,6 @@ TEST(RunEventTest, ALogThatGrowsBetweenItsReadingsIsSelectedToItsEnd) {
   EXPECT_TRUE(filter.Takes(StepEvent(0)));
   EXPECT_FALSE(filter.Takes(StartAt(0)));
   EXPECT_TRUE(filter.Takes(StepEvent(0)));
-}
-
-TEST(FigureRowsTest, TheColumnsAreTheFieldsThatTheMessageDeclares) {
-  EXPECT_THAT(
-      FigureColumns("step"),
-      ElementsAre("time", "step", "tokens", "loss", "gradient_norm", "learning_rate", "revision",
-                  "updated", "tokens_per_second", "seconds", "data_seconds", "weights_seconds",
-                  "forward_seconds", "backward_seconds", "reduce_seconds", "update_seconds",
-                  "sent_bytes"));
-  EXPECT_THAT(FigureColumns("precision"),
-              ElementsAre("time", "step", "layer", "operand", "format", "relative_error", "snr_db",
-                          "underflow", "clipped", "amax", "scale_spread_octaves", "non_finite"));
-}
-
-TEST(FigureRowsTest, RowsHaveAnEmptyCellForAMissingFieldAndQuotesAroundCommas) {
-  const std::vector<std::string> columns = {"time", "step", "set", "loss", "batches"};
-  EXPECT_EQ(CsvHead(columns), "time,step,set,loss,batches\n");
-  const RunEvent event = EventOf("validation", R"("step":4,"set":"a \"b\", c","loss":"nan")");
-  EXPECT_EQ(CsvRow(event, columns), "2026-01-31T12:00:00.250Z,4,\"a \"\"b\"\", c\",nan,\n");
-  EXPECT_EQ(RowObject(event, columns).dump(),
-            R"({"time":"2026-01-31T12:00:00.250Z","step":4,"set":"a \"b\", c","loss":"nan"})");
 }
 
 }  // namespace

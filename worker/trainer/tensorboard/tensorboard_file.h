@@ -3,12 +3,13 @@
 // The file is a sequence of records (TFRecord): 8 bytes of length, the masked CRC-32C of these,
 // that many bytes of nibble.tensorboard.Event, their masked CRC-32C; all little-endian.
 //
-// Tags: train/FIELD of the step events, validation/SET, and precision_FIELD/LAYER/OPERAND. A run
+// Tags: train/FIELD of the step events, validation/SET at the last step before it, and
+// precision_FIELD/LAYER/OPERAND. A run
 // that resumes writes a session start, by which TensorBoard drops the repeated steps.
 //
 // Ownership: owns the file. Thread-safety: none for objects; pure functions.
-#ifndef NIBBLE_CLIENT_EXPORT_TENSORBOARD_FILE_H_
-#define NIBBLE_CLIENT_EXPORT_TENSORBOARD_FILE_H_
+#ifndef NIBBLE_WORKER_TRAINER_TENSORBOARD_TENSORBOARD_FILE_H_
+#define NIBBLE_WORKER_TRAINER_TENSORBOARD_TENSORBOARD_FILE_H_
 
 #include <cstdint>
 #include <memory>
@@ -19,7 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/export/run_event.h"
+#include "worker/trainer/report/run_event.h"
 
 namespace nibble::tensorboard {
 class Event;
@@ -35,10 +36,14 @@ std::string TfRecord(std::string_view content);
 
 class TensorboardFile {
  public:
-  // Makes `directory` and in it the file of a run that began at `began`, in place of the one that
-  // an earlier export of the run made. Errors name the path and the system's error.
-  static absl::StatusOr<std::unique_ptr<TensorboardFile>> Create(const std::string& directory,
-                                                                 absl::Time began);
+  // What happens to a file that the directory has of the same second: an export replaces its
+  // earlier one, a run that resumes keeps it, and names its own after the next free second.
+  enum class Earlier : uint8_t { kReplace, kKeep };
+
+  // Makes `directory` and in it the file of a run that began at `began`. Errors name the path and
+  // the system's error.
+  static absl::StatusOr<std::unique_ptr<TensorboardFile>> Create(
+      const std::string& directory, absl::Time began, Earlier earlier = Earlier::kReplace);
   ~TensorboardFile();
   TensorboardFile(const TensorboardFile&) = delete;
   TensorboardFile& operator=(const TensorboardFile&) = delete;
@@ -71,4 +76,4 @@ class TensorboardFile {
 
 }  // namespace nibble
 
-#endif  // NIBBLE_CLIENT_EXPORT_TENSORBOARD_FILE_H_
+#endif  // NIBBLE_WORKER_TRAINER_TENSORBOARD_TENSORBOARD_FILE_H_

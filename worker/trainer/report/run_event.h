@@ -7,8 +7,8 @@
 // in memory.
 //
 // Ownership: values. Thread-safety: values and pure functions.
-#ifndef NIBBLE_CLIENT_EXPORT_RUN_EVENT_H_
-#define NIBBLE_CLIENT_EXPORT_RUN_EVENT_H_
+#ifndef NIBBLE_WORKER_TRAINER_REPORT_RUN_EVENT_H_
+#define NIBBLE_WORKER_TRAINER_REPORT_RUN_EVENT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -68,4 +68,4 @@ class FigureFilter {
 
 }  // namespace nibble
 
-#endif  // NIBBLE_CLIENT_EXPORT_RUN_EVENT_H_
+#endif  // NIBBLE_WORKER_TRAINER_REPORT_RUN_EVENT_H_
