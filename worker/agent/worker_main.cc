@@ -31,6 +31,7 @@
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "settings/settings_file.h"
 #include "worker/agent/cards.h"
 #include "worker/agent/daemon.h"
 
@@ -222,7 +223,9 @@ int main(int argc, char** argv) {
           "Peak FLOP/s of a slot, for the utilisation metric; 0: unknown")
       .ShowDefault()
       .InRange(0.0, 1e20);
-  if (const std::optional<int> ended = app.Parse(argc, argv, kUsage)) return *ended;
+  if (const std::optional<int> ended = nibble::ParseWithSettings(app, {}, argc, argv, kUsage)) {
+    return *ended;
+  }
   arguments.http_given = app.GetOption("--http").Given();
   (void)signal(SIGINT, RequestStop);
   (void)signal(SIGTERM, RequestStop);
