@@ -19,6 +19,8 @@
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
 #include "common/version.h"
+#include "server/backup/backup_command.h"
+#include "server/backup/backup_runner.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
 #include "server/controller/log.h"
@@ -27,7 +29,9 @@
 #include "server/notify/notifier.h"
 #include "server/service/coordinator_server.h"
 #include "server/state/limits.h"
+#include "server/store/backups.h"
 #include "server/store/rocks_store.h"
+#include "settings/settings_file.h"
 
 namespace nibble {
 namespace {
@@ -40,6 +44,9 @@ struct Flags {
   bool http_given = false;
   std::vector<std::string> notify_allow;
   std::string notify_secret_file;
+  std::string backup_directory;  // empty: no backups
+  double backup_every_minutes = 60;
+  int32_t backup_keep = 48;
   int64_t tick_ms = 100;
   int64_t grace_ms = 5000;
 };
@@ -113,6 +120,27 @@ void AddNotifyFlags(Command app, Flags& flags) {
   app.Add("--notify-secret-file", flags.notify_secret_file,
           "file with the secret that signs posted events (HMAC-SHA256)")
       .Group("Notifications");
+}
+
+void AddBackupFlags(Command app, Flags& flags) {
+  const std::string group = "Backups";
+  const Option directory =
+      app.Add("--backup-directory", flags.backup_directory,
+              "directory of incremental backups of the store, on another disk; created if missing; "
+              "none: no backups")
+          .Group(group);
+  app.Add("--backup-every", flags.backup_every_minutes,
+          "minutes between backups; 0: only on request ('nibble-coordinator backup now')")
+      .InRange(0.0, 1e6)
+      .ShowDefault()
+      .Needs(directory)
+      .Group(group);
+  app.Add("--backup-keep", flags.backup_keep,
+          "backups to keep; older ones are removed, unless the store has fewer updates than they")
+      .InRange(1, 100'000)
+      .ShowDefault()
+      .Needs(directory)
+      .Group(group);
 }
 
 // Limits on all callers together and on each of them.
@@ -217,6 +245,19 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
   return http;
 }
 
+// Null if there are no backups.
+std::unique_ptr<BackupRunner> StartBackups(const RocksStore& store, const Clock& clock,
+                                           CoordinatorMetrics& metrics, const Flags& flags) {
+  if (flags.backup_directory.empty()) return nullptr;
+  return std::make_unique<BackupRunner>(
+      clock, metrics,
+      BackupRunner::Options{.directory = flags.backup_directory,
+                            .every_ms = static_cast<int64_t>(flags.backup_every_minutes * 60'000),
+                            .make = [&store, &flags] {
+                              return store.AddBackup(flags.backup_directory, flags.backup_keep);
+                            }});
+}
+
 absl::Status Serve(const Flags& flags) {
   NIBBLE_RETURN_IF_ERROR(CheckListen(flags.server.listen, flags.server.insecure));
   NIBBLE_ASSIGN_OR_RETURN(const AllowList allow, AllowList::Parse(flags.notify_allow));
@@ -232,6 +273,8 @@ absl::Status Serve(const Flags& flags) {
   const SystemClock clock;
   std::atomic<bool> failed = false;
   ControllerOptions options = flags.controller;
+  const bool restored = IsRestored(flags.store);
+  options.restored = options.restored || restored;
   options.fresh_store_id = NewStoreId();
   options.may_post = [&allow](const std::string& url) { return allow.MayPost(url); };
   // If the store's directory is gone (NotFound), keep running: after a restart the coordinator
@@ -240,10 +283,12 @@ absl::Status Serve(const Flags& flags) {
     if (!absl::IsNotFound(why)) failed = true;
   };
   NIBBLE_ASSIGN_OR_RETURN(auto controller, Controller::Start(*store, clock, options, store_failed));
+  if (restored) NIBBLE_RETURN_IF_ERROR(ClearRestored(flags.store));  // the new epoch is durable
   controller->metrics().Recovered("store", opened_seconds);
   NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags));
   NIBBLE_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(*controller, flags.server));
   Notifier notifier(*controller, std::move(notify));
+  const auto backups = StartBackups(*store, clock, controller->metrics(), flags);
   if (flags.server.insecure) Log(LogLevel::kWarning, "callers are not authenticated (--insecure)");
   Log(LogLevel::kInfo,
       absl::StrCat("cluster ", flags.controller.cluster, " on port ", server->port(), ", ",
@@ -256,6 +301,7 @@ absl::Status Serve(const Flags& flags) {
   while (!failed && sigtimedwait(&signals, nullptr, &pause) < 0) {
     controller->Tick();
     notifier.Tick();
+    if (backups != nullptr) backups->Tick();
     if (!healthy || controller->Health().ok()) continue;
     healthy = false;
     server->SetServing(false);
@@ -269,13 +315,19 @@ absl::Status Serve(const Flags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "backup") return RunBackupCommand(argc - 1, argv + 1);
   Flags flags;
   CommandLine app("The coordinator of a Nibble cluster: jobs, slots, recipes, checkpoints.",
                   "nibble-coordinator");
+  app.Footer("Backups: nibble-coordinator backup --help");
   AddFlags(app, flags);
   AddNotifyFlags(app, flags);
+  AddBackupFlags(app, flags);
   AddLimitFlags(app, flags);
-  if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
+  if (const std::optional<int> ended = ParseWithSettings(app, {.command_line_only = {"restored"}},
+                                                         argc, argv, /*usage_exit_code=*/2)) {
+    return *ended;
+  }
   flags.http_given = app.GetOption("--http").Given();
   // Block the signals before any thread starts, so that all inherit it and Serve receives them.
   const sigset_t signals = StopSignals();

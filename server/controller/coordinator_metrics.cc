@@ -315,6 +315,19 @@ void CoordinatorMetrics::Posted(absl::string_view result, int64_t events) {
   book_.Add(Rows().posts, {result}, static_cast<double>(events));
 }
 
+void CoordinatorMetrics::BackupFound(absl::Time begun, uint64_t bytes) {
+  book_.Set(Rows().backup_time, {}, absl::ToDoubleSeconds(begun - absl::UnixEpoch()));
+  book_.Set(Rows().backup_bytes, {}, static_cast<double>(bytes));
+}
+
+void CoordinatorMetrics::BackupMade(absl::Time begun, uint64_t bytes, double seconds) {
+  BackupFound(begun, bytes);
+  book_.Set(Rows().backup_seconds, {}, seconds);
+  book_.Add(Rows().backups, {"made"});
+}
+
+void CoordinatorMetrics::BackupFailed() { book_.Add(Rows().backups, {"failed"}); }
+
 void CoordinatorMetrics::Reported(double seconds, const absl::Status& status) {
   book_.Add(Rows().reports, {absl::StatusCodeToString(status.code())});
   book_.Observe(Rows().report_seconds, {}, seconds);
