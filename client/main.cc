@@ -15,9 +15,10 @@ int main(int argc, char** argv) {
   app.SetVersion(nibble::VersionText());
   app.RequireSubcommand();
   int exit_code = nibble::kExitDone;
-  nibble::AddImportVerb(nibble::AddCheckpointCommand(app, exit_code, nibble::DirectoryCheckpoints(),
-                                                     nibble::JobCheckpoints()),
-                        exit_code);
+  const nibble::Command checkpoint = nibble::AddCheckpointCommand(
+      app, exit_code, nibble::DirectoryCheckpoints(), nibble::JobCheckpoints());
+  nibble::AddImportVerb(checkpoint, exit_code);
+  nibble::AddObjectStoreVerbs(checkpoint, exit_code);
   nibble::AddClusterCommand(app, exit_code);
   nibble::AddDataCommand(app, exit_code);
   nibble::AddEvalCommand(app, exit_code, nibble::OpenWeights);

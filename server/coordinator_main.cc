@@ -24,6 +24,8 @@
 #include "common/version/build_version.h"
 #include "server/access/audit_log.h"
 #include "server/access/authenticator.h"
+#include "server/backup/backup_command.h"
+#include "server/backup/backup_runner.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
 #include "server/controller/log.h"
@@ -32,7 +34,9 @@
 #include "server/notify/notifier.h"
 #include "server/service/coordinator_server.h"
 #include "server/state/limits.h"
+#include "server/store/backups.h"
 #include "server/store/rocks_store.h"
+#include "settings/settings_file.h"
 
 namespace nibble {
 namespace {
@@ -49,6 +53,9 @@ struct Flags {
   Authenticator::Options access;
   AuditLog::Options audit;
   int64_t audit_mib = 64;
+  std::string backup_directory;  // empty: no backups
+  double backup_every_minutes = 60;
+  int32_t backup_keep = 48;
   int64_t tick_ms = 100;
   int64_t grace_ms = 5000;
 };
@@ -158,6 +165,27 @@ void AddSecurityFlags(Command app, Flags& flags) {
   app.Add("--audit-log-files", flags.audit.files, "rotated audit logs that are kept")
       .InRange(1, 1000)
       .ShowDefault()
+      .Group(group);
+}
+
+void AddBackupFlags(Command app, Flags& flags) {
+  const std::string group = "Backups";
+  const Option directory =
+      app.Add("--backup-directory", flags.backup_directory,
+              "directory of incremental backups of the store, on another disk; created if missing; "
+              "none: no backups")
+          .Group(group);
+  app.Add("--backup-every", flags.backup_every_minutes,
+          "minutes between backups; 0: only on request ('nibble-coordinator backup now')")
+      .InRange(0.0, 1e6)
+      .ShowDefault()
+      .Needs(directory)
+      .Group(group);
+  app.Add("--backup-keep", flags.backup_keep,
+          "backups to keep; older ones are removed, unless the store has fewer updates than they")
+      .InRange(1, 100'000)
+      .ShowDefault()
+      .Needs(directory)
       .Group(group);
 }
 
@@ -325,6 +353,19 @@ void LogSecurity(const Flags& flags, const Security& security) {
   if (!tls) Log(LogLevel::kWarning, "connections are not encrypted: tokens can be read on the way");
 }
 
+// Null if there are no backups.
+std::unique_ptr<BackupRunner> StartBackups(const RocksStore& store, const Clock& clock,
+                                           CoordinatorMetrics& metrics, const Flags& flags) {
+  if (flags.backup_directory.empty()) return nullptr;
+  return std::make_unique<BackupRunner>(
+      clock, metrics,
+      BackupRunner::Options{.directory = flags.backup_directory,
+                            .every_ms = static_cast<int64_t>(flags.backup_every_minutes * 60'000),
+                            .make = [&store, &flags] {
+                              return store.AddBackup(flags.backup_directory, flags.backup_keep);
+                            }});
+}
+
 absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   NIBBLE_RETURN_IF_ERROR(
       CheckListen(flags.server.listen, flags.server.insecure, flags.tls.given()));
@@ -341,6 +382,8 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   const SystemClock clock;
   std::atomic<bool> failed = false;
   ControllerOptions options = flags.controller;
+  const bool restored = IsRestored(flags.store);
+  options.restored = options.restored || restored;
   options.fresh_store_id = NewStoreId();
   options.may_post = [&allow](const std::string& url) { return allow.MayPost(url); };
   // If the store's directory is gone (NotFound), keep running: after a restart the coordinator
@@ -349,6 +392,7 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
     if (!absl::IsNotFound(why)) failed = true;
   };
   NIBBLE_ASSIGN_OR_RETURN(auto controller, Controller::Start(*store, clock, options, store_failed));
+  if (restored) NIBBLE_RETURN_IF_ERROR(ClearRestored(flags.store));  // the new epoch is durable
   controller->metrics().Recovered("store", opened_seconds);
   NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags));
   NIBBLE_ASSIGN_OR_RETURN(
@@ -361,6 +405,7 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   NIBBLE_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(*controller, server_options));
   Notifier notifier(*controller, std::move(notify));
   LogSecurity(flags, security);
+  const auto backups = StartBackups(*store, clock, controller->metrics(), flags);
   Log(LogLevel::kInfo,
       absl::StrCat("cluster ", flags.controller.cluster, " on port ", server->port(), ", ",
                    store->Info().last_sequence, " updates so far"));
@@ -374,6 +419,7 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
     LogUnreported(manager.Alive(ServiceManager::Clock::now()));
     controller->Tick();
     notifier.Tick();
+    if (backups != nullptr) backups->Tick();
     if (!healthy || controller->Health().ok()) continue;
     healthy = false;
     server->SetServing(false);
@@ -388,14 +434,20 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
 }
 
 int Main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "backup") return RunBackupCommand(argc - 1, argv + 1);
   Flags flags;
   CommandLine app("The coordinator of a Nibble cluster: jobs, slots, recipes, checkpoints.",
                   "nibble-coordinator");
+  app.Footer("Backups: nibble-coordinator backup --help");
   AddFlags(app, flags);
   AddNotifyFlags(app, flags);
   AddSecurityFlags(app, flags);
+  AddBackupFlags(app, flags);
   AddLimitFlags(app, flags);
-  if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
+  if (const std::optional<int> ended = ParseWithSettings(app, {.command_line_only = {"restored"}},
+                                                         argc, argv, /*usage_exit_code=*/2)) {
+    return *ended;
+  }
   flags.http_given = app.GetOption("--http").Given();
   absl::StatusOr<ServiceManager> manager = ServiceManager::FromEnvironment();
   if (!manager.ok()) {

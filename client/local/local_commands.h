@@ -18,6 +18,9 @@ CheckpointSource DirectoryCheckpoints();
 // `nibble checkpoint import`.
 void AddImportVerb(Command checkpoint, int& exit_code);
 
+// `nibble checkpoint push | pull`: directories in S3-compatible object storage.
+void AddObjectStoreVerbs(Command checkpoint, int& exit_code);
+
 // `nibble data tokenize | inspect | verify`: makes token shards from text, describes and checks
 // token files.
 void AddDataCommand(Command app, int& exit_code);

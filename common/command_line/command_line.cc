@@ -139,6 +139,29 @@ std::string Option::PositionalName() const {
 
 bool Option::TakesValue() const { return option_->get_items_expected_max() > 0; }
 
+bool Option::TakesText() const { return option_->get_type_name().starts_with("TEXT"); }
+
+bool Option::TakesList() const { return option_->get_items_expected_max() > 1; }
+
+std::string Option::Problem(const std::string& value) const {
+  for (int i = 0;; ++i) {
+    CLI::Validator* check = nullptr;
+    try {
+      check = option_->get_validator(i);
+    } catch (const CLI::OptionNotFound&) {
+      return "";  // CLI11 does not tell their number
+    }
+    std::string text = value;
+    if (std::string problem = (*check)(text); !problem.empty()) return problem;
+  }
+}
+
+std::vector<std::string> Option::Values() const {
+  if (Given()) return option_->results();
+  const std::string shown = option_->get_default_str();
+  return shown.empty() ? std::vector<std::string>() : std::vector<std::string>{shown};
+}
+
 bool Option::Given() const { return option_->count() > 0; }
 
 // ---- Command ----------------------------------------------------------------------------------

@@ -88,9 +88,15 @@ class Option {
   std::vector<std::string> ShortNames() const;  // without "-"
   std::string PositionalName() const;           // empty: not a positional
   bool TakesValue() const;                      // false: a flag
+  bool TakesText() const;                       // its variable is a text, or a list of texts
+  bool TakesList() const;                       // its variable is a vector
+  // The problem that the checks above have with a value, without the option's name; empty: none.
+  std::string Problem(const std::string& value) const;
 
   // After the parsing.
   bool Given() const;
+  // The values that were given, otherwise the default that the help shows, if any.
+  std::vector<std::string> Values() const;
 
  private:
   friend class Command;

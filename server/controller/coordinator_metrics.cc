@@ -320,6 +320,18 @@ void CoordinatorMetrics::Audited(absl::string_view outcome) {
 }
 
 void CoordinatorMetrics::AuditLost() { book_.Add(Rows().audit_lost, {}); }
+void CoordinatorMetrics::BackupFound(absl::Time begun, uint64_t bytes) {
+  book_.Set(Rows().backup_time, {}, absl::ToDoubleSeconds(begun - absl::UnixEpoch()));
+  book_.Set(Rows().backup_bytes, {}, static_cast<double>(bytes));
+}
+
+void CoordinatorMetrics::BackupMade(absl::Time begun, uint64_t bytes, double seconds) {
+  BackupFound(begun, bytes);
+  book_.Set(Rows().backup_seconds, {}, seconds);
+  book_.Add(Rows().backups, {"made"});
+}
+
+void CoordinatorMetrics::BackupFailed() { book_.Add(Rows().backups, {"failed"}); }
 
 void CoordinatorMetrics::Reported(double seconds, const absl::Status& status) {
   book_.Add(Rows().reports, {absl::StatusCodeToString(status.code())});

@@ -19,6 +19,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/metrics/metric_book.h"
 #include "common/mutex.h"
 #include "proto/nibble/v1/entities.pb.h"
@@ -133,6 +134,10 @@ class CoordinatorMetrics {
   // "done", "failed" or "refused".
   void Audited(absl::string_view outcome);
   void AuditLost();
+  // Backups of the store: the newest one when the program started, if any; then each one made.
+  void BackupFound(absl::Time begun, uint64_t bytes);
+  void BackupMade(absl::Time begun, uint64_t bytes, double seconds);
+  void BackupFailed();
   void Reported(double seconds, const absl::Status& status);
   // `method`: such as "/nibble.v1.Coordinator/ListJobs"; unknown ones count as "other". Durations
   // of streams are not kept.

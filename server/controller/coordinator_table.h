@@ -115,6 +115,17 @@ struct CoordinatorTable : ProgramTable {
   const MetricSpec& recovery =
       Gauge("nibble_recovery_seconds", "seconds", {"part"},
             "Time that the start took to open the store and to load the state");
+  const MetricSpec& backups = Counter("nibble_backups_total", "backups", {"result"},
+                                      "Backups of the store: made, or failed");
+  const MetricSpec& backup_time =
+      Gauge("nibble_backup_time_seconds", "seconds", {},
+            "Begin of the newest backup of the store, in seconds since 1970");
+  const MetricSpec& backup_seconds =
+      Gauge("nibble_backup_duration_seconds", "seconds", {},
+            "Time that the newest backup took, including its verification");
+  const MetricSpec& backup_bytes =
+      Gauge("nibble_backup_bytes", "bytes", {},
+            "Size of the newest backup, including files that it shares with earlier ones");
   const MetricSpec& entities =
       Gauge("nibble_entities", "entities", {"kind"}, "Entities of the state in memory");
   const MetricSpec& entity_bytes = Gauge(

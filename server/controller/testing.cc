@@ -5,10 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "server/store/rocks_store.h"
 
 namespace nibble {
 
-TestCoordinator::TestCoordinator(ControllerOptions options) : options_(std::move(options)) {
+TestCoordinator::TestCoordinator(ControllerOptions options, std::string store)
+    : options_(std::move(options)), directory_(std::move(store)) {
   if (options_.cluster.empty()) options_.cluster = "test";
   Open();
 }
@@ -18,10 +20,17 @@ TestCoordinator::~TestCoordinator() {
   store_.reset();
 }
 
+absl::StatusOr<std::unique_ptr<nibble::Store>> TestCoordinator::OpenStore() {
+  if (directory_.empty()) return MemoryStore::Open(disk_, {.cluster = options_.cluster});
+  RocksStoreOptions options;
+  options.cluster = options_.cluster;
+  return RocksStore::Open(directory_, options);
+}
+
 void TestCoordinator::Open() {
-  auto memory = MemoryStore::Open(disk_, {.cluster = options_.cluster});
-  ASSERT_EQ(memory.status(), absl::OkStatus());
-  store_ = std::make_unique<FaultyStore>(*std::move(memory));
+  auto opened = OpenStore();
+  ASSERT_EQ(opened.status(), absl::OkStatus());
+  store_ = std::make_unique<FaultyStore>(*std::move(opened));
   auto controller = Controller::Start(*store_, clock, options_,
                                       [this](const absl::Status& why) { stopped_ = why; });
   ASSERT_EQ(controller.status(), absl::OkStatus());

@@ -35,7 +35,8 @@ absl::StatusOr<Response> ChangeAndWait(Controller& controller, const Request& re
 
 class TestCoordinator {
  public:
-  explicit TestCoordinator(ControllerOptions options = {});
+  // `store`: directory of a store on disk, which outlives this; empty: in memory.
+  explicit TestCoordinator(ControllerOptions options = {}, std::string store = "");
   ~TestCoordinator();
 
   ManualClock clock{1'000'000'000};
@@ -65,8 +66,10 @@ class TestCoordinator {
 
  private:
   void Open();
+  absl::StatusOr<std::unique_ptr<nibble::Store>> OpenStore();
 
   ControllerOptions options_;
+  const std::string directory_;
   std::shared_ptr<MemoryDisk> disk_ = std::make_shared<MemoryDisk>();
   std::unique_ptr<FaultyStore> store_;
   std::unique_ptr<Controller> controller_;

@@ -253,7 +253,7 @@ MaybeUpdate DecideStart(const State& state, const std::string& cluster, const st
   v1::StoreRestored& fact = *update.add_facts()->mutable_store_restored();
   fact.set_store_id(store.id().empty() ? fresh_id : store.id());
   fact.set_epoch(store.epoch() + 1);
-  fact.set_reason(restored ? "started with --restored" : "made before stores had an identity");
+  fact.set_reason(restored ? "restored from a backup" : "made before stores had an identity");
   return decide::Checked(state, std::move(update));
 }
 

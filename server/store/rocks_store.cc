@@ -18,6 +18,7 @@
 #include "common/status_macros.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/write_batch.h"
+#include "server/store/backups.h"
 #include "server/store/commit_queue.h"
 #include "server/store/store.h"
 #include "server/store/store_db.h"
@@ -261,6 +262,11 @@ absl::Status RocksStore::Backup(const std::string& directory) const {
   }
   if (!status.ok()) (void)RemoveTree(directory);
   return status;
+}
+
+absl::StatusOr<StoreBackup> RocksStore::AddBackup(const std::string& directory, int keep) const {
+  NIBBLE_RETURN_IF_ERROR(Health());
+  return nibble::AddBackup(*db_, cluster_, Info().last_sequence, directory, keep);
 }
 
 absl::Status RocksStore::Verify() const {

@@ -20,6 +20,7 @@
 #include "absl/types/span.h"
 #include "common/files/file_lock.h"
 #include "common/mutex.h"
+#include "server/store/backups.h"
 #include "server/store/commit_queue.h"
 #include "server/store/store.h"
 #include "server/store/store_directory.h"
@@ -64,6 +65,12 @@ class RocksStore : public Store {
   // If `directory` is on the same file system, table files are hard links: the backup is instant,
   // but protects against a broken disk only once it is copied elsewhere.
   absl::Status Backup(const std::string& directory) const override;
+  // Adds an incremental backup to a directory of them (backups.h), which is created if it is
+  // missing, and removes the oldest ones beyond `keep` that are not of a later state. The backup is
+  // read and its checksums verified before it counts. FailedPrecondition for backups of another
+  // cluster; Unavailable while another process adds to the directory; DataLoss, naming the file, if
+  // a file that it would share is damaged; otherwise the disk's error. The store does not stop.
+  absl::StatusOr<StoreBackup> AddBackup(const std::string& directory, int keep) const;
   // Checks whole table files and every value. The log and RocksDB's manifest are checked when a
   // store is opened.
   absl::Status Verify() const override;

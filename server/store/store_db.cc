@@ -28,6 +28,7 @@
 #include "rocksdb/status.h"
 #include "rocksdb/table.h"
 #include "rocksdb/transaction_log.h"
+#include "rocksdb/utilities/backup_engine.h"
 #include "rocksdb/utilities/checkpoint.h"
 #include "rocksdb/write_batch.h"
 #include "server/store/store_format.h"
@@ -284,6 +285,14 @@ absl::Status StoreDb::CopyTo(const std::string& path) const {
   // 0: flush the memory tables first, so that the copy needs no log.
   if (status.ok()) status = checkpoint->CreateCheckpoint(path, 0);
   return rocks::ToStatus(status, absl::StrCat("copying ", path_, " to ", path));
+}
+
+absl::Status StoreDb::BackUp(rocksdb::BackupEngine& engine, const std::string& description,
+                             uint32_t& id) const {
+  rocksdb::CreateBackupOptions options;
+  options.flush_before_backup = true;
+  return rocks::ToStatus(engine.CreateNewBackupWithMetadata(options, db_.get(), description, &id),
+                         absl::StrCat("backing up ", path_));
 }
 
 }  // namespace nibble

@@ -18,6 +18,7 @@
 #include "server/store/store_format.h"
 
 namespace rocksdb {
+class BackupEngine;
 class ColumnFamilyHandle;
 class DB;
 class Env;
@@ -95,7 +96,13 @@ class StoreDb {
   // it.
   absl::Status CopyTo(const std::string& path) const;
 
+  // Adds a backup with everything that is durable now; `id` is its number. Flushes memory first, so
+  // that the backup has table files, which later backups share.
+  absl::Status BackUp(rocksdb::BackupEngine& engine, const std::string& description,
+                      uint32_t& id) const;
+
   const std::string& path() const { return path_; }
+  rocksdb::Env* env() const { return env_.get(); }
   // Afterwards only the destructor may be called.
   absl::Status Close();
 

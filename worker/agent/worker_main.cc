@@ -32,10 +32,11 @@
 #include "common/files/files.h"
 #include "common/identity/credentials.h"
 #include "common/listen_address.h"
-#include "common/service/service_manager.h"
 #include "common/process/spawn.h"
+#include "common/service/service_manager.h"
 #include "common/status_macros.h"
 #include "common/version/build_version.h"
+#include "settings/settings_file.h"
 #include "worker/agent/cards.h"
 #include "worker/agent/daemon.h"
 #include "worker/agent/host_topology.h"
@@ -308,7 +309,9 @@ int main(int argc, char** argv) {
           "Peak FLOP/s of a slot, for the utilisation metric; 0: unknown")
       .ShowDefault()
       .InRange(0.0, 1e20);
-  if (const std::optional<int> ended = app.Parse(argc, argv, kUsage)) return *ended;
+  if (const std::optional<int> ended = nibble::ParseWithSettings(app, {}, argc, argv, kUsage)) {
+    return *ended;
+  }
   arguments.http_given = app.GetOption("--http").Given();
   (void)signal(SIGINT, RequestStop);
   (void)signal(SIGTERM, RequestStop);

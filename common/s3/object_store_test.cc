@@ -1,0 +1,279 @@
+// Faults of an object store: what is repeated, what is final, what an interrupted copy leaves. The
+// server keeps objects in memory and fails on request; tests/interop compares with a real one.
+#include "common/s3/object_store.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/files/files_testing.h"
+#include "common/mutex.h"
+#include "common/s3/directory_copy.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "httplib.h"
+
+namespace nibble::s3 {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Ownership: owns its thread. Thread-safety: objects and faults are locked.
+class FaultyServer {
+ public:
+  FaultyServer() {
+    const auto handler = [this](const httplib::Request& request, httplib::Response& response) {
+      Answer(request, response);
+    };
+    server_.Get(".*", handler).Put(".*", handler).Post(".*", handler).Delete(".*", handler);
+    port_ = server_.bind_to_any_port("127.0.0.1");
+    thread_ = std::thread([this] { server_.listen_after_bind(); });
+    while (!server_.is_running()) std::this_thread::yield();
+  }
+  ~FaultyServer() {
+    server_.stop();
+    thread_.join();
+  }
+  FaultyServer(const FaultyServer&) = delete;
+  FaultyServer& operator=(const FaultyServer&) = delete;
+
+  std::string endpoint() const { return absl::StrCat("http://127.0.0.1:", port_); }
+  // The next `times` requests whose "METHOD /path" begins with `what` are answered with `code`.
+  void Fail(const std::string& what, int code, int times) {
+    MutexLock lock(&mutex_);
+    what_ = what;
+    code_ = code;
+    times_ = times;
+  }
+  std::map<std::string, std::string> objects() {
+    MutexLock lock(&mutex_);
+    return objects_;
+  }
+  void Set(const std::string& path, const std::string& content) {
+    MutexLock lock(&mutex_);
+    objects_[path] = content;
+  }
+  // "METHOD" or "METHOD name-of-parameter", of each request.
+  std::vector<std::string> requests() {
+    MutexLock lock(&mutex_);
+    return requests_;
+  }
+  bool uploading() {
+    MutexLock lock(&mutex_);
+    return uploading_;
+  }
+
+ private:
+  void Answer(const httplib::Request& request, httplib::Response& response) {
+    MutexLock lock(&mutex_);
+    requests_.push_back(request.method +
+                        (request.params.empty() ? "" : " " + request.params.begin()->first));
+    if (times_ > 0 && (request.method + " " + request.path).rfind(what_, 0) == 0) {
+      --times_;
+      response.status = code_;
+      response.set_content("<Error><Code>Planned</Code><Message>as &amp; asked</Message></Error>",
+                           "application/xml");
+      return;
+    }
+    const bool part = request.has_param("uploadId");
+    if (request.method == "POST" && request.has_param("uploads")) {
+      uploading_ = true;
+      parts_.clear();
+      response.set_content("<R><UploadId>up/1</UploadId></R>", "application/xml");
+    } else if (request.method == "PUT" && part) {
+      parts_[std::stoi(request.get_param_value("partNumber"))] = request.body;
+      response.set_header("ETag", "\"etag\"");
+    } else if (request.method == "POST" && part) {
+      std::string all;
+      for (const auto& [number, bytes] : parts_) all += bytes;
+      objects_[request.path] = all;
+      uploading_ = false;
+    } else if (request.method == "DELETE" && part) {
+      uploading_ = false;
+    } else if (request.method == "PUT") {
+      objects_[request.path] = request.body;
+    } else if (request.method == "DELETE") {
+      objects_.erase(request.path);
+    } else if (const auto at = objects_.find(request.path); at != objects_.end()) {
+      response.set_content(at->second, "application/octet-stream");  // httplib serves the range
+    } else {
+      response.status = 404;
+    }
+  }
+
+  httplib::Server server_;
+  int port_ = 0;
+  Mutex mutex_;
+  std::map<std::string, std::string> objects_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, std::string> parts_ ABSL_GUARDED_BY(mutex_);
+  bool uploading_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::string> requests_ ABSL_GUARDED_BY(mutex_);
+  std::string what_ ABSL_GUARDED_BY(mutex_);
+  int code_ ABSL_GUARDED_BY(mutex_) = 0;
+  int times_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::thread thread_;
+};
+
+class ObjectStoreTest : public ::testing::Test {
+ protected:
+  ObjectStoreTest() {
+    Options options;
+    options.endpoint = server_.endpoint();
+    options.credentials = {"key", "secret", ""};
+    options.part_bytes = 1000;
+    options.tries = 3;
+    options.wait = [this](std::chrono::milliseconds pause) { pauses_.push_back(pause); };
+    store_ = ObjectStore::Create(options).value();
+    fs::create_directories(directory_.Path("in/shard-0"));
+    Write("in/empty", "");
+    Write("in/small", "small");
+    Write("in/shard-0/large", std::string(2500, 'x') + "end");
+  }
+  void Write(const std::string& name, const std::string& content) {
+    std::ofstream(directory_.Path(name)) << content;
+  }
+  std::string Read(const std::string& name) {
+    std::ifstream file(directory_.Path(name));
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  }
+  absl::StatusOr<Copied> Push(bool overwrite = false) {
+    return PushDirectory(*store_, directory_.Path("in"), kPlace, overwrite);
+  }
+  absl::StatusOr<Copied> Pull() { return PullDirectory(*store_, kPlace, directory_.Path("out")); }
+
+  const Place kPlace = {"bucket", "run 7/step"};
+  const std::string kList = "/bucket/run 7/step/nibble-files.json";
+  FaultyServer server_;
+  file_testing::TempDirectory directory_;
+  std::vector<std::chrono::milliseconds> pauses_;
+  std::unique_ptr<ObjectStore> store_;
+};
+
+TEST_F(ObjectStoreTest, ADirectoryReturnsAsItWas) {
+  const auto pushed = Push();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  EXPECT_EQ(pushed->files, 3);
+  EXPECT_EQ(pushed->bytes, 2508);
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(Read("out/shard-0/large"), Read("in/shard-0/large"));
+  EXPECT_EQ(Read("out/small"), "small");
+  EXPECT_TRUE(fs::exists(directory_.Path("out/empty")));
+  EXPECT_FALSE(fs::exists(directory_.Path("out/nibble-files.json")));
+  EXPECT_THAT(pauses_, IsEmpty());
+  EXPECT_TRUE(absl::IsAlreadyExists(Pull().status()));
+}
+
+TEST_F(ObjectStoreTest, TransientAnswersAreRepeatedWithGrowingPauses) {
+  server_.Fail("PUT /bucket/run 7/step/small", 503, 2);
+  const auto pushed = Push();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  ASSERT_EQ(pauses_.size(), 2u);
+  EXPECT_GE(pauses_[0].count(), 100);
+  EXPECT_GE(pauses_[1].count(), 200);
+  server_.Fail("GET", 500, 3);
+  const absl::Status status = Pull().status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_FALSE(fs::exists(directory_.Path("out")));
+}
+
+TEST_F(ObjectStoreTest, ARefusalIsFinalAndHasTheStoresReason) {
+  server_.Fail("PUT", 403, 1);
+  const absl::Status status = Push().status();
+  EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("403 Planned: as & asked"));
+  EXPECT_THAT(pauses_, IsEmpty());
+}
+
+TEST_F(ObjectStoreTest, AFailedUploadInPartsIsAborted) {
+  server_.Fail("PUT /bucket/run 7/step/shard-0/large", 500, 3);
+  EXPECT_TRUE(absl::IsUnavailable(Push().status()));
+  EXPECT_FALSE(server_.uploading());
+  EXPECT_FALSE(server_.objects().contains(kList));
+  const absl::Status status = Pull().status();
+  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("no complete copy at s3://bucket/run 7/step"));
+}
+
+TEST_F(ObjectStoreTest, ACompleteCopyIsReplacedOnlyOnRequestAndNeverHalf) {
+  ASSERT_TRUE(Push().ok());
+  const absl::Status second = Push().status();
+  EXPECT_TRUE(absl::IsAlreadyExists(second)) << second;
+  EXPECT_THAT(std::string(second.message()), HasSubstr("--overwrite"));
+  server_.Fail("PUT", 403, 1);
+  EXPECT_FALSE(Push(true).ok());
+  EXPECT_TRUE(absl::IsNotFound(Pull().status()));
+  Write("in/small", "changed");
+  ASSERT_TRUE(Push(true).ok());
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_EQ(Read("out/small"), "changed");
+}
+
+TEST_F(ObjectStoreTest, AnObjectThatDiffersIsDataLossAndLeavesNothing) {
+  ASSERT_TRUE(Push().ok());
+  server_.Set("/bucket/run 7/step/small", "smalk");
+  const absl::Status status = Pull().status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("s3://bucket/run 7/step/small"));
+  EXPECT_FALSE(fs::exists(directory_.Path("out")));
+}
+
+TEST_F(ObjectStoreTest, AListWithNamesOutsideOfTheDirectoryIsRefused) {
+  ASSERT_TRUE(Push().ok());
+  const std::string list = server_.objects()[kList];
+  for (const std::string name : {"../small", "/small", "a//small", ""}) {
+    server_.Set(kList, absl::StrReplaceAll(list, {{"\"small\"", absl::StrCat("\"", name, "\"")}}));
+    EXPECT_TRUE(absl::IsDataLoss(Pull().status())) << name;
+  }
+  server_.Set(kList, absl::StrReplaceAll(list, {{"\"version\": 1", "\"version\": 2"}}));
+  EXPECT_TRUE(absl::IsFailedPrecondition(Pull().status()));
+}
+
+TEST_F(ObjectStoreTest, LinksAreRefusedAndMissingDirectoriesNamed) {
+  fs::create_symlink("small", directory_.Path("in/link"));
+  const absl::Status status = Push().status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("in/link"));
+  EXPECT_TRUE(
+      absl::IsNotFound(PushDirectory(*store_, directory_.Path("none"), kPlace, false).status()));
+}
+
+TEST(ObjectStore, PlacesAndEndpointsAreChecked) {
+  const auto place = ParsePlace("s3://bucket/a/b/");
+  ASSERT_TRUE(place.ok());
+  EXPECT_EQ(place->bucket, "bucket");
+  EXPECT_EQ(place->key, "a/b");
+  for (const char* const text : {"s3://bucket", "s3:///key", "bucket/key", "s3://bucket/"}) {
+    EXPECT_THAT(std::string(ParsePlace(text).status().message()), HasSubstr(text));
+  }
+  EXPECT_FALSE(ObjectStore::Create({.endpoint = "minio:9000"}).ok());
+  EXPECT_FALSE(ObjectStore::Create({.endpoint = "https://host/path"}).ok());
+}
+
+TEST(ObjectStore, AnUnreachableStoreIsUnavailableAfterTheLastTry) {
+  int pauses = 0;
+  Options options;
+  options.endpoint = "http://127.0.0.1:1";
+  options.tries = 3;
+  options.wait = [&pauses](std::chrono::milliseconds) { ++pauses; };
+  const auto store = ObjectStore::Create(options).value();
+  const absl::Status status = store->Put({"b", "k"}, "x");
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("s3://b/k at http://127.0.0.1:1"));
+  EXPECT_EQ(pauses, 2);
+}
+
+}  // namespace
+}  // namespace nibble::s3
