@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
@@ -81,6 +83,43 @@ TEST_F(EmulatedBackend, MatchesTheCpuBackendInEveryFormat) {
     run(spec);
   }
   EXPECT_EQ(checker.differences(), 0);
+}
+
+// Packed copies alone take loops of their own, if the formula is the present one and the tile's
+// rows are a multiple of 32: whole tiles, cut ones that still are, and others beside them.
+TEST_F(EmulatedBackend, PackedCopiesMatchInWholeAndCutTiles) {
+  Checker checker(*cpu_, *cuda_);
+  for (const auto& [rows, cols] : {std::pair(128, 128), {96, 144}, {48, 64}, {272, 272}}) {
+    for (const bool bf16 : {true, false}) {
+      for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
+        for (const FormulaVersion formula : {FormulaVersion::kTe2_14, FormulaVersion::kTePre2_14}) {
+          for (const int copies : {1, 2, 3}) {
+            CheckCase check;
+            check.seed = static_cast<uint64_t>(rows + copies);
+            check.temper = copies == 3 ? Temper::kNormal : Temper::kMixedBlocks;
+            check.bf16 = bf16;
+            check.rows = rows;
+            check.cols = cols;
+            check.stride = cols + 16;
+            for (CheckCopy* copy : {&check.row, &check.column}) {
+              const bool column = copy == &check.column;
+              copy->wanted = (copies & (column ? 2 : 1)) != 0;
+              copy->spec.rounding = rounding;
+              copy->spec.formula = formula;
+              if (column) copy->spec.hadamard.size = 16;
+              copy->random = {.seed = 3, .stream = column ? 2u : 1u, .step = 9};
+            }
+            const absl::Status status = checker.Run(check);
+            ASSERT_TRUE(status.ok()) << status;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(checker.differences(), 0);
+  for (const auto& [path, tally] : checker.by_path()) {
+    EXPECT_NE(path.find("tile"), std::string::npos) << path;
+  }
 }
 
 TEST_F(EmulatedBackend, WritesTheHeadOfAnEmptyMatrix) {

@@ -87,6 +87,14 @@ __device__ __forceinline__ uint32_t ExactTile(const CopyArgs& copy, const TilePl
   return non_finite;
 }
 
+// Whether a copy of this tile takes the phases' variant without tests inside the loop: packed codes
+// only, by the present formula, of a tile that is not cut.
+template <bool kSquare>
+__device__ __forceinline__ bool PlainPhase(const CopyArgs& copy, const TilePlace& place) {
+  return !kSquare && copy.codes != nullptr && copy.emulated == nullptr && !copy.divide_first &&
+         place.rows % kPlainRows == 0;
+}
+
 template <bool kF32, bool kRow, bool kColumn, bool kStochastic, bool kHadamard, bool kSquare>
 __global__ __launch_bounds__(kTileThreads, TileShape<kF32>::kBlocks) void TileKernel(
     const __grid_constant__ QuantizeArgs args) {
@@ -116,12 +124,21 @@ __global__ __launch_bounds__(kTileThreads, TileShape<kF32>::kBlocks) void TileKe
   }
   if (fast) {
     if constexpr (kRow) {
-      bad |= RowPhase<kF32, kStochastic, kSquare>(row_copy, place, memory);
+      if (PlainPhase<kSquare>(row_copy, place)) {
+        bad |= RowPhase<kF32, kStochastic, false, true>(row_copy, place, memory);
+      } else {
+        bad |= RowPhase<kF32, kStochastic, kSquare, false>(row_copy, place, memory);
+      }
     }
     if constexpr (kColumn) {
       // The column phase overwrites the tile.
       if (kRow && column_copy.codes != nullptr) __syncthreads();
-      bad |= ColumnPhase<kF32, kStochastic, kHadamard, kSquare>(column_copy, place, memory);
+      if (PlainPhase<kSquare>(column_copy, place)) {
+        bad |= ColumnPhase<kF32, kStochastic, kHadamard, false, true>(column_copy, place, memory);
+      } else {
+        bad |=
+            ColumnPhase<kF32, kStochastic, kHadamard, kSquare, false>(column_copy, place, memory);
+      }
     }
   }
   // Also orders the phases' writes before those of the exact formulas, which overwrite them.
