@@ -93,7 +93,7 @@ __device__ __forceinline__ void StoreEmulatedColumns(uint64_t to, uint32_t strid
 }
 
 // A thread keeps its two columns and goes down the tile's blocks; a warp takes 64 columns. Packed
-// codes replace what the warp has read of the tile (see tile_memory.cuh). kPlain: see RowPhase.
+// codes replace what the warp has read of the tile (see tile_memory.cuh). kPlain: see PlainPhase.
 template <bool kF32, bool kStochastic, bool kHadamard, bool kSquare, bool kPlain>
 __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlace& place,
                                             TileMemory<kF32>& memory) {
