@@ -15,7 +15,7 @@
 // divided by a thread's 128 elements):
 //
 //                             row phase   column phase   per tile   all
-//   stochastic                     10.6           15.9        3.0   29.5
+//   stochastic                     10.6           16.0        3.1   29.7
 //     at half rate                  4.8            5.4
 //   nearest                         8.8           14.2        2.8   25.8
 //
