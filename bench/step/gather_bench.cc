@@ -35,10 +35,12 @@ absl::StatusOr<GatheredBytes> GatherOnce(const Outline& outline, const ResolvedR
                                          int64_t sequence, int rank, Collective& collective) {
   NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<BenchDevice> bench, BenchDevice::Create("cpu", 1));
   const Device device = bench->device();
-  NIBBLE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Parameters> parameters,
-      Parameters::Create(device, outline, /*seed=*/1,
-                         {.world = collective.world(), .shards_gradients = true, .rank = rank}));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<Parameters> parameters,
+                          Parameters::Create(device, outline, /*seed=*/1,
+                                             {.world = collective.world(),
+                                              .shards_gradients = true,
+                                              .rank = rank,
+                                              .needed_strip_rows = StripRowsOf(recipe)}));
   NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<ShardedAdamW> optimizer,
                           ShardedAdamW::Create(device, *parameters, collective, {}));
   NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<WeightGathers> gathers,

@@ -29,6 +29,18 @@ absl::StatusOr<OpenedCheckpoint> Open(const std::string& path, int64_t step) {
   return opened;
 }
 
+// Of the spec's recipe and planned changes. A recipe that does not fit the model is refused later.
+int64_t NeededStripRows(const JobSpec& spec, const Outline& outline) {
+  int64_t needed = 0;
+  const Timeline timeline = MakeTimeline(spec);
+  for (const Revision& revision : timeline.revisions()) {
+    const absl::StatusOr<ResolvedRecipe> recipe =
+        Resolve(revision.recipe, outline, MicroBatch(spec) * spec.data.sequence);
+    if (recipe.ok()) needed = std::max(needed, StripRowsOf(*recipe));
+  }
+  return std::max(needed, Parameters::kStripRows.back());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RunModel>> RunModel::Create(const JobSpec& spec,
@@ -45,7 +57,8 @@ absl::StatusOr<std::unique_ptr<RunModel>> RunModel::Create(const JobSpec& spec,
                           .shards_gradients = spec.resources.sharding != JobSharding::kOptimizer,
                           .shards_weights = spec.resources.sharding == JobSharding::kWeights,
                           .rank = collective.rank(),
-                          .reads_fp32 = spec.training.precision == JobPrecision::kFp32});
+                          .reads_fp32 = spec.training.precision == JobPrecision::kFp32,
+                          .needed_strip_rows = NeededStripRows(spec, *outline)});
   if (!parameters.ok()) return OfSpec(NameBound(spec, parameters.status()));
   run->parameters_ = *std::move(parameters);
   absl::StatusOr<std::unique_ptr<Trainer>> trainer = Trainer::Create(

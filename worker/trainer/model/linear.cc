@@ -1,5 +1,6 @@
 #include "worker/trainer/model/linear.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -37,6 +38,27 @@ bool StripsAreParts(const OperandSpec& spec, Orientation orientation, int64_t ro
 }
 
 }  // namespace
+
+int64_t StripRowsOf(const ResolvedRecipe& recipe) {
+  int64_t needed = Parameters::kStripRows.back();
+  const auto fits = [](const OperandFormat& format, Orientation orientation, int64_t rows) {
+    return !format.has_value() || StripsAreParts(*format, orientation, rows);
+  };
+  for (const LayerRecipe& layer : recipe.layers) {
+    const OperandFormat& fprop = layer[OperandRole::kFpropWeight];
+    const OperandFormat& dgrad = layer[OperandRole::kDgradWeight];
+    // In ascending order; a weight that no strip serves needs none.
+    for (auto rows = Parameters::kStripRows.rbegin(); rows != Parameters::kStripRows.rend();
+         ++rows) {
+      if (!fits(fprop, Orientation::kRow, *rows) || !fits(dgrad, Orientation::kColumn, *rows)) {
+        continue;
+      }
+      needed = std::max(needed, *rows);
+      break;
+    }
+  }
+  return needed;
+}
 
 absl::Status Linear::SetRecipe(const LayerRecipe& recipe) {
   if (dtype_ == DType::kF32) {

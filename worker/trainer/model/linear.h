@@ -56,6 +56,10 @@ struct OperandFigures {
   QuantHead head;
 };
 
+// The fewest rows of a strip, of Parameters::kStripRows, whose owners can quantise every weight
+// that is rounded to nearest under a recipe.
+int64_t StripRowsOf(const ResolvedRecipe& recipe);
+
 class Linear {
  public:
   // `linear`: index in the outline. `dtype`: of activations; FP32 takes high-precision recipes

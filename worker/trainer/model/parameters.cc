@@ -91,7 +91,7 @@ void Parameters::LayOut() {
     int64_t strip_rows = 0;
     for (const int64_t rows : kStripRows) {
       if (options_.world == 1 || rows > options_.most_strip_rows) continue;
-      const int64_t share = rows == kStripRows.back() ? 4 : 16;
+      const int64_t share = rows <= options_.needed_strip_rows ? 2 : 16;
       Layout with_strips = Place(first, end, rows);
       if (with_strips.elements >
           layout.elements + std::max(layout.elements / share, kFreePadding)) {

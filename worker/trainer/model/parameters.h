@@ -79,7 +79,8 @@ class Parameters : public ParameterView {
 
   static constexpr int kSlots = 3;
   // Strips have the rows of the largest blocks, of formats with a scale per 128, 32 or 16 elements,
-  // for which a bucket grows by no more than a sixteenth (16 rows: a quarter), or kFreePadding.
+  // for which a bucket grows by no more than a sixteenth (of needed rows: a half), or
+  // kFreePadding.
   static constexpr std::array<int64_t, 3> kStripRows = {128, 32, 16};
   static constexpr int64_t kFreePadding = int64_t{1} << 16;  // elements
 
@@ -92,6 +93,8 @@ class Parameters : public ParameterView {
     int rank = 0;  // the owner of the masters
     // Layers read linear weights in place, in FP32, and have no working copies.
     bool reads_fp32 = false;
+    // The run's recipe needs strips of these rows (StripRowsOf() in linear.h).
+    int64_t needed_strip_rows = kStripRows.back();
     int64_t most_strip_rows = kStripRows[0];
   };
   // Initialises each weight as a function of (seed, parameter's name, element), so that it does not

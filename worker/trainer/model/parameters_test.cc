@@ -185,6 +185,31 @@ TEST(Parameters, PartsEndBetweenStripsOfLinearWeights) {
   }
 }
 
+TEST(Parameters, StripsThatARecipeNeedsMayTakeMorePadding) {
+  TestDevice device(1);
+  const Outline outline = *MakeOutline(*ModelPreset("small-transformer"));
+  const auto rows = [&](const char* preset) {
+    return StripRowsOf(ResolvedPreset(outline, preset));
+  };
+  EXPECT_EQ(rows("bf16"), 16);
+  EXPECT_EQ(rows("nvfp4"), 16);
+  EXPECT_EQ(rows("nvfp4-base"), 16);
+  EXPECT_EQ(rows("mxfp4"), 32);
+  EXPECT_EQ(rows("mxfp8"), 32);
+  EXPECT_EQ(rows("fp8-block"), 128);
+  EXPECT_EQ(rows("fp4-zhou-token"), 16);
+  for (const int64_t needed : Parameters::kStripRows) {
+    const auto parameters =
+        *Parameters::Create(device.device(), outline, 1, {.world = 2, .needed_strip_rows = needed});
+    int64_t elements = 0;
+    for (const Bucket& bucket : parameters->buckets()) {
+      EXPECT_GE(bucket.strip_rows, needed);
+      elements += bucket.elements;
+    }
+    EXPECT_LT(elements, outline.parameters() * 3 / 2);
+  }
+}
+
 // The ranges of memory of the buckets' weights and gradients.
 using Ranges = std::vector<std::pair<const float*, const float*>>;
 bool Overlap(const std::pair<const float*, const float*>& a,
