@@ -1,10 +1,9 @@
 """Checks rendered manifests against the practices that Nibble's deployment keeps.
 
-    python3 deploy/kubernetes/lint.py FOLDER [PROGRAM=HELP...] [--accept FLAG...]
+    python3 deploy/kubernetes/lint.py FOLDER [PROGRAM=HELP...]
 
     FOLDER        cpu-dev.yaml, gpu.yaml and monitoring.yaml, such as deploy/kubernetes/golden
     PROGRAM=HELP  a file with what PROGRAM --help prints: every flag that a manifest gives it must be there
-    --accept      flags that are accepted although no help has them
 
 Prints what is wrong and exits with 1. A rule is a function that yields its faults; lint_test.py breaks a manifest for each rule
 and expects the rule to find it.
@@ -38,9 +37,8 @@ def rule(*overlays):
 class Manifests:
     """The documents of one overlay."""
 
-    def __init__(self, overlay, documents, helps, accepted):
-        self.overlay, self.documents = overlay, documents
-        self.helps, self.accepted = helps, accepted
+    def __init__(self, overlay, documents, helps):
+        self.overlay, self.documents, self.helps = overlay, documents, helps
 
     def of(self, kind):
         return [one for one in self.documents if one["kind"] == kind]
@@ -128,7 +126,7 @@ def headless_services(m):
 @rule(*CLUSTERS)
 def flags_exist(m):
     for name in PROGRAMS:
-        known = set(re.findall(r"--([a-z][a-z-]+)", m.helps.get(name, ""))) | m.accepted
+        known = set(re.findall(r"--([a-z][a-z-]+)", m.helps.get(name, "")))
         for flag in m.flags(name) if name in m.helps else []:
             if flag not in known:
                 yield f"{name}: no flag --{flag}"
@@ -485,21 +483,20 @@ def dashboards_and_rules(m):
         yield "no PrometheusRule"
 
 
-def faults_of(overlay, documents, helps=None, accepted=frozenset()):
+def faults_of(overlay, documents, helps=None):
     """Pairs of a rule's name and a fault."""
-    manifests = Manifests(overlay, documents, helps or {}, set(accepted))
+    manifests = Manifests(overlay, documents, helps or {})
     return [(check.__name__, fault) for check, overlays in RULES if overlay in overlays for fault in check(manifests)]
 
 
 def main():
     folder, rest = pathlib.Path(sys.argv[1]), sys.argv[2:]
-    accepted = rest[rest.index("--accept") + 1 :] if "--accept" in rest else []
-    pairs = [one.split("=", 1) for one in rest if "=" in one]
+    pairs = [one.split("=", 1) for one in rest]
     helps = {program: pathlib.Path(path).read_text() for program, path in pairs}
     found = 0
     for overlay in (*CLUSTERS, "monitoring"):
         documents = list(yaml.safe_load_all((folder / f"{overlay}.yaml").read_text()))
-        for name, fault in faults_of(overlay, documents, helps, accepted):
+        for name, fault in faults_of(overlay, documents, helps):
             found += 1
             print(f"{overlay}: {fault} ({name})")
     print(f"{len(RULES)} rules, {found} faults")

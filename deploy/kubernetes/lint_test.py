@@ -148,7 +148,7 @@ def main():
             print(f"{overlay}, which is correct: {found}")
     for number, (rule, overlay, breaks) in enumerate(FAULTS):
         documents = copy.deepcopy(texts[overlay])
-        breaks(Broken(overlay, documents, {}, set()))
+        breaks(Broken(overlay, documents, {}))
         found = [name for name, _ in lint.faults_of(overlay, documents, HELP)]
         if documents == texts[overlay]:
             missed += 1
