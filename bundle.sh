@@ -11,9 +11,11 @@
 #   bundle/kernel-checks.sh    GEMMs, attention, Mamba-2, rows, gradients of whole models: compared with the CPU, and timed
 #   bundle/service-test.sh     the whole service: a job, a live switch, a rank killed 20 times (needs Python)
 #   bundle/presets-test.sh     losses of every recipe preset on the card beside the CPU's (needs Python)
+#   bundle/trainer-tests.sh    the tests of whole runs, of kills and of resuming, on the card
 #   bundle/sanitizer.sh        compute-sanitizer's tools over the checks (needs Python)
 #   bundle/nccl-check.sh       collectives between cards: bits, lost ranks, times beside NCCL's own; --ranks 2
 #   bundle/ranks-test.sh       a job on several cards, every way in which ranks exchange; 2 ranks (needs Python)
+#   bundle/scaling.sh          the same work per card on 1, 2 and more cards, every level of sharding, beside PyTorch's DDP
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
 #   bundle/beside-torch.sh     the same beside PyTorch, if it is there
 #   bundle/learning.sh         losses of BF16, NVFP4 and MXFP4 over 200 M tokens of the node's own text (needs Python)
@@ -26,14 +28,15 @@ targets=(
   //client:nibble //server:nibble-coordinator //worker/agent:nibble-worker //worker/trainer/loop:nibble-trainer
   //kernels/cuda:gpu_check //kernels/cuda/gemm:gemm_check
   //kernels/cuda/layers:attention_check //kernels/cuda/layers:mamba_check //kernels/cuda/layers:row_check
-  //bench/nccl:nccl_check //bench/step:gradient_check //bench/step:step_bench
+  //bench/nccl:nccl_check //bench/step:gradient_check //bench/step:step_bench //tests/trainer:tests_program
 )
 packed=0
 if [ $# -eq 0 ]; then
   packed=1
   install_packages
   report_cuda
-  bazel build "$(bazel_flags)" --//third_party/cuda:targets=90a,100a "${targets[@]}"
+  commit=$(git describe --always --dirty --exclude '*' --abbrev=12 2>/dev/null || true)
+  bazel build "$(bazel_flags)" --define=COMMIT="$commit" --//third_party/cuda:targets=90a,100a "${targets[@]}"
   for target in "${targets[@]}"; do
     path=${target#//}
     set -- "$@" "bazel-bin/${path/://}"
@@ -136,6 +139,22 @@ exec python3 "\$here/tests/$test.py" "\$here/bin" "\$@"
 SCRIPT
 done
 
+cat > "$out/trainer-tests.sh" <<'SCRIPT'
+#!/bin/bash
+# tests/trainer with the card as the device of every run. Arguments are those of googletest.
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/libraries.sh"
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+mkdir -p "$tree/nibble/worker/trainer/loop" "$tree/nibble/client" "$tree/tmp"
+ln -s "$here/bin/nibble-trainer" "$tree/nibble/worker/trainer/loop/"
+ln -s "$here/bin/nibble" "$tree/nibble/client/"
+cd "$tree/nibble"
+# The late device stands in for a card; its tests are not for one.
+NIBBLE_TEST_DEVICE=cuda TEST_SRCDIR="$tree" TEST_WORKSPACE=nibble TEST_TMPDIR="$tree/tmp" \
+  "$here/bin/tests_program" "${@:---gtest_filter=-*LateDevice*:*ATraceHasTheSteps*}"
+SCRIPT
+
 cat > "$out/step-bench.sh" <<'SCRIPT'
 #!/bin/bash
 # Whole training steps and each operation of one. Arguments are passed to step_bench.
@@ -149,6 +168,14 @@ cat > "$out/beside-torch.sh" <<'SCRIPT'
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/libraries.sh"
 exec python3 "$here/gpu/beside_torch.py" "$here/bin" "$@"
+SCRIPT
+
+cat > "$out/scaling.sh" <<'SCRIPT'
+#!/bin/bash
+# Weak scaling over the cards of this machine; see scaling.py.
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/libraries.sh"
+exec python3 "$here/gpu/scaling.py" "$here/bin" "$@"
 SCRIPT
 
 cat > "$out/sanitizer.sh" <<'SCRIPT'

@@ -6,6 +6,9 @@
 #   ./test.sh --tsan             most of these rooms under the thread sanitizer
 #   ./test.sh --quickstart       also quickstart.sh, from the cluster's start to its end
 #   ./test.sh --interop          also beside PyPI's transformers, llm-compressor, lm-eval, megatron-core and Grafana's SDK, live, in environments of its own
+#   ./test.sh --kubernetes       also the manifests: rendered, and checked against Kubernetes' schemas
+#   ./test.sh --images           also the Debian package and the image: built, installed, and run in containers (needs root)
+#   ./test.sh --hosts            also a cluster on hosts of their own, one of which is cut off (needs root)
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
 # NIBBLE_VECTORS=FILE:FILE names more files of worked vectors (testdata/vectors) to be tried.
 set -uo pipefail
@@ -17,6 +20,9 @@ threads=0
 tsan=0
 interop=0
 quickstart=0
+kubernetes=0
+images=0
+hosts=0
 flags=()
 for argument in "$@"; do
   case $argument in
@@ -25,6 +31,9 @@ for argument in "$@"; do
     --tsan) tsan=1 ;;
     --interop) interop=1 ;;
     --quickstart) quickstart=1 ;;
+    --kubernetes) kubernetes=1 ;;
+    --images) images=1 ;;
+    --hosts) hosts=1 ;;
     *) flags+=("$argument") ;;
   esac
 done
@@ -42,8 +51,8 @@ finish() {
   exit 0
 }
 
-# promtool checks what the programs show, Python generates and lints the dashboards, Chromium opens a job's report.
-extra=(prometheus python3 chromium)
+# promtool checks what the programs show, Python generates and lints the dashboards and lints the manifests, Chromium opens a job's report.
+extra=(prometheus python3 python3-yaml chromium)
 ((threads || sanitizers)) && extra+=(clang)
 ((sanitizers)) && extra+=(libclang-rt-dev)
 install_packages "${extra[@]}" || { failed=1 && finish; }
@@ -94,6 +103,14 @@ if ((quickstart)); then
   fi
   rm -f "$log"
 fi
+# A script that is one test.
+run_script() {
+  stage "test: $1"
+  if "${@:2}"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+if ((kubernetes)); then run_script "the manifests for Kubernetes" deploy/kubernetes/test.sh; fi
+if ((images)); then run_script "the Debian package and the image" deploy/images/test.sh; fi
+if ((hosts)); then run_script "a cluster on four hosts" tests/hosts/rehearsal.sh; fi
 if ((interop)); then
   stage "test: models, figures, data and calls, compared with other packages'"
   if tests/interop/interop.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi

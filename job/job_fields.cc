@@ -248,12 +248,11 @@ const Record<GuardSpec>& GuardRecord() {
                  "most consecutive steps that may be skipped as not finite"),
           OneOf("after_skips", &S::after_skips,
                 "response when max_skips is exceeded. pause: the job is paused until someone "
-                "resumes it; roll_back: it resumes from the newest checkpoint, and is paused if "
-                "that does not help; fail: the job fails"),
+                "resumes it; roll_back: as for spike; fail: the job fails"),
           OneOf("spike", &S::spike,
                 "response to a loss spike. observe: an event; skip: also no update in that step; "
                 "promote: also BF16 for promote_layers in the next promote_steps steps; roll_back: "
-                "the job resumes from its newest checkpoint, where promote_layers become BF16; "
+                "the job resumes from a checkpoint before the harm, with promote_layers in BF16; "
                 "stop: the run ends with an error"),
           Number("spike_z", &S::spike_z, Range<double>{1, 1000}, "standard deviations",
                  "distance from the mean of the recent losses above which a loss is a spike"),
@@ -269,7 +268,7 @@ const Record<GuardSpec>& GuardRecord() {
                 "response to an operand whose relative quantisation error is above its bound in a "
                 "step that metrics.precision_every samples. observe: an event; promote: the "
                 "operand's layer is BF16 in the next promote_steps steps; roll_back, stop: as for "
-                "spike"),
+                "spike, with the layers found in BF16"),
           Number("relative_error_above", &S::relative_error_above, Range<double>{0, 1000}, "ratio",
                  "bound of relative_error"),
           OneOf("underflow", &S::underflow,
@@ -282,11 +281,18 @@ const Record<GuardSpec>& GuardRecord() {
                 "bound; values as for relative_error"),
           Number("clipped_above", &S::clipped_above, Range<double>{0, 1}, "share",
                  "bound of clipped"),
-          Text("promote_layers", &S::promote_layers, {TextRule::Kind::kLine},
-               "layers that non_finite, spike, gradient_norm and every roll_back promote to BF16, "
-               "as match in recipe.layers"),
+          Text(
+              "promote_layers", &S::promote_layers, {TextRule::Kind::kLine},
+              "layers that non_finite, spike and gradient_norm promote to BF16, also by roll_back; "
+              "as match in recipe.layers"),
           Number("promote_steps", &S::promote_steps, Range<int64_t>{1, kSteps.most}, "steps",
                  "length of a promotion; a guard that decides again during it lengthens it"),
+          Number("rollback_margin", &S::rollback_margin, Range<int64_t>{0, 1'000'000}, "steps",
+                 "number of steps before the finding of a guard whose updates a rollback also "
+                 "undoes"),
+          Number("rollback_lr_scale", &S::rollback_lr_scale, Range<double>{0.001, 1}, "",
+                 "factor on the learning rate from a rollback of non_finite, spike or "
+                 "gradient_norm on; it multiplies with that of earlier rollbacks"),
           Number("max_rollbacks", &S::max_rollbacks, Range<int64_t>{0, kMaxGuardRollbacks},
                  "attempts",
                  "most consecutive attempts that guards may roll back; then the job is paused")}};
@@ -366,13 +372,12 @@ const Record<ResourceSpec>& ResourceRecord() {
                 "order in which gradients are summed over ranks. rank_order: by rank, so that a "
                 "result depends on nothing but the inputs and the number of ranks; nccl: in "
                 "NCCL's own order, which depends on the cards and how they are linked"),
-          OneOf(
-              "sharding", &S::sharding,
-              "what each rank stores its part only of, in the levels of ZeRO. optimizer: moments; "
-              "gradients: also the sums of the gradients, which then leave in each micro-batch; "
-              "weights: also the weights, gathered for each pass. With one micro-batch a step, "
-              "and between gradients and weights, results are the same bit for bit; with several, "
-              "optimizer sums a rank's micro-batches first. A run may resume at another level")}};
+          OneOf("sharding", &S::sharding,
+                "what each rank stores its part only of, in the levels of ZeRO. optimizer: "
+                "masters and moments; gradients: also the sums of the gradients; weights: also "
+                "the weights in the formats that layers read, gathered for each pass, not once "
+                "a step. Gradients leave in each micro-batch. Results are the same bit for bit."
+                " A run may resume at another level")}};
   return *record;
 }
 
@@ -452,7 +457,11 @@ const Record<OutputSpec>& OutputRecord() {
   using S = OutputSpec;
   static const auto* const record = new Record<S>{
       .fields = {Text("directory", &S::directory, {TextRule::Kind::kPath, true},
-                      "directory for events and results. Empty: runs/NAME, with the job's name")}};
+                      "directory for events and results. Empty: runs/NAME, with the job's name"),
+                 Text("tensorboard", &S::tensorboard, {TextRule::Kind::kPath, true},
+                      "directory for TensorBoard's event files, which the run writes as it trains; "
+                      "relative to the output directory. In a cluster an absolute one gets a "
+                      "subdirectory for each job. Empty: none")}};
   return *record;
 }
 

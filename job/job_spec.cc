@@ -108,4 +108,10 @@ std::string OutputDirectory(const JobSpec& spec) {
   return spec.output.directory.empty() ? absl::StrCat("runs/", spec.name) : spec.output.directory;
 }
 
+std::string TensorboardDirectory(const JobSpec& spec, const std::string& output) {
+  const std::string& directory = spec.output.tensorboard;
+  return directory.empty() || directory.front() == '/' ? directory
+                                                       : absl::StrCat(output, "/", directory);
+}
+
 }  // namespace nibble

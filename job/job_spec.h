@@ -117,15 +117,17 @@ struct GuardSpec {
   double spike_z = 6.0;
   int64_t spike_window = 64;
   SpikePolicy gradient_norm = SpikePolicy::kObserve;
-  double gradient_norm_z = 10.0;
+  double gradient_norm_z = 200.0;
   OperandPolicy relative_error = OperandPolicy::kObserve;
   double relative_error_above = 0.5;
   OperandPolicy underflow = OperandPolicy::kObserve;
-  double underflow_above = 0.7;
+  double underflow_above = 0.85;
   OperandPolicy clipped = OperandPolicy::kObserve;
-  double clipped_above = 0.1;
+  double clipped_above = 0.3;
   std::string promote_layers = "*";
   int64_t promote_steps = 200;
+  int64_t rollback_margin = 16;
+  double rollback_lr_scale = 1;
   int64_t max_rollbacks = 2;
   friend bool operator==(const GuardSpec&, const GuardSpec&) = default;
 };
@@ -201,7 +203,8 @@ struct NotifySpec {
 };
 
 struct OutputSpec {
-  std::string directory;  // see OutputDirectory()
+  std::string directory;    // see OutputDirectory()
+  std::string tensorboard;  // see TensorboardDirectory(); empty: no files
   friend bool operator==(const OutputSpec&, const OutputSpec&) = default;
 };
 
@@ -258,6 +261,16 @@ ScheduleFacts MakeScheduleFacts(const JobSpec& spec);
 
 // The following functions need a valid spec.
 
+// Whether any guard may roll a job back.
+inline bool RollsBack(const GuardSpec& guards) {
+  const auto spike = [](SpikePolicy policy) { return policy == SpikePolicy::kRollBack; };
+  const auto operand = [](OperandPolicy policy) { return policy == OperandPolicy::kRollBack; };
+  return guards.non_finite == NonFinitePolicy::kRollBack ||
+         guards.after_skips == SkipsPolicy::kRollBack || spike(guards.spike) ||
+         spike(guards.gradient_norm) || operand(guards.relative_error) ||
+         operand(guards.underflow) || operand(guards.clipped);
+}
+
 // Tokens that one step trains on, over all ranks.
 inline int64_t TokensPerStep(const JobSpec& spec) {
   return spec.training.batch * spec.data.sequence;
@@ -289,6 +302,8 @@ std::vector<int64_t> RanksThatShare(const TrainingSpec& training, int64_t least,
 std::vector<int64_t> AllowedRanks(const JobSpec& spec);
 // "runs/NAME" if the spec sets no directory.
 std::string OutputDirectory(const JobSpec& spec);
+// Where a run whose output directory is `output` writes TensorBoard's files; empty: nowhere.
+std::string TensorboardDirectory(const JobSpec& spec, const std::string& output);
 
 }  // namespace nibble
 

@@ -62,6 +62,7 @@ class SpecSource {
     if (Below(2)) spec.notify = {{.url = "http://a.example.org:81/b?c=%20"}};
     if (Below(2)) spec.notify.push_back({"https://[::1]", {NotifyEvent::kRecipeChanged}});
     spec.output.directory = Below(2) ? "" : Line();
+    spec.output.tensorboard = Below(2) ? "" : Line();
     return spec;
   }
 

@@ -121,14 +121,14 @@ TEST(ScalingTest, PackedGathersAreNeverSlowerThanBf16) {
   }
 }
 
-TEST(ScalingTest, LevelGradientsReducesEveryMicroBatch) {
+TEST(ScalingTest, EveryLevelReducesEveryMicroBatch) {
   const std::vector<Unit> units = UnitsOf("tiny-hybrid", "nvfp4");
-  StepRequest request = EightNodes(Sharding::kOptimizer);
-  const double once = PlanStep(units, request).reduced.fabric;
-  request.micro_batches = 3;
-  EXPECT_DOUBLE_EQ(PlanStep(units, request).reduced.fabric, once);
-  request.sharding = Sharding::kGradients;
-  EXPECT_DOUBLE_EQ(PlanStep(units, request).reduced.fabric, 3 * once);
+  for (const Sharding sharding : kAllShardings) {
+    StepRequest request = EightNodes(sharding);
+    const double once = PlanStep(units, request).reduced.fabric;
+    request.micro_batches = 3;
+    EXPECT_DOUBLE_EQ(PlanStep(units, request).reduced.fabric, 3 * once);
+  }
 }
 
 TEST(ScalingTest, ATiedTableIsGatheredOnceWhereAllWeightsAre) {

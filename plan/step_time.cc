@@ -56,7 +56,7 @@ StepTime SimulateStep(std::span<const UnitTimes> units, Sharding sharding, int64
   };
   StepTime time;
   time.gathers.assign(units.size(), 0);
-  time.reductions = sharding == Sharding::kOptimizer ? 1 : micro_batches;
+  time.reductions = micro_batches;
 
   Links links;
   std::vector<double> arrived(units.size(), 0);
@@ -108,10 +108,9 @@ StepTime SimulateStep(std::span<const UnitTimes> units, Sharding sharding, int64
       compute(unit, at(unit).forward);
       reduce(0);
     }
-    const bool reduces = sharding != Sharding::kOptimizer || batch == micro_batches - 1;
     for (int64_t unit = count - 1; unit >= 0; --unit) {
       compute(unit, at(unit).backward);
-      if (reduces) pending.push_back({unit, computed});
+      pending.push_back({unit, computed});
       reduce(2);
     }
   }

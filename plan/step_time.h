@@ -12,8 +12,7 @@
 //   - Level weights: two units have room. A gather begins when the unit before the previous one has
 //     been computed, and is left out while the unit is still there: where the passes turn, the last
 //     two units are.
-//   - A unit's reduction is enqueued when its backward pass has ended: with level optimizer in the
-//     last micro-batch only, otherwise in each one.
+//   - A unit's reduction is enqueued when its backward pass has ended, in each micro-batch.
 //   - The step ends with the last reduction. The update's own time is part of the compute rate.
 //
 // Thread-safety: values and pure functions.

@@ -48,16 +48,14 @@ TEST(StepTimeTest, TheTwoLinksWorkAtTheSameTime) {
   EXPECT_DOUBLE_EQ(time.step, 19);
 }
 
-TEST(StepTimeTest, OnlyLevelOptimizerReducesOnceForAllMicroBatches) {
+TEST(StepTimeTest, EveryMicroBatchIsReducedAtEveryLevel) {
   const std::vector<UnitTimes> units = EqualUnits(2, {}, {.node = 4});
-  // Backward passes of the last micro-batch end at 10, 12.
-  const StepTime once = SimulateStep(units, Sharding::kOptimizer, 2);
-  EXPECT_DOUBLE_EQ(once.step, 18);
-  EXPECT_EQ(once.reductions, 1);
-  // Backward passes end at 4, 6, 10, 12: reductions 4-8, 8-12, 12-16, 16-20.
-  const StepTime each = SimulateStep(units, Sharding::kGradients, 2);
-  EXPECT_DOUBLE_EQ(each.step, 20);
-  EXPECT_EQ(each.reductions, 2);
+  for (const Sharding sharding : kAllShardings) {
+    // Backward passes end at 4, 6, 10, 12: reductions 4-8, 8-12, 12-16, 16-20.
+    const StepTime each = SimulateStep(units, sharding, 2);
+    EXPECT_DOUBLE_EQ(each.step, 20);
+    EXPECT_EQ(each.reductions, 2);
+  }
 }
 
 TEST(StepTimeTest, GatheredWeightsHaveRoomForTwoUnits) {

@@ -90,6 +90,13 @@ class ObjectReader {
     return absl::OkStatus();
   }
 
+  absl::Status Read(const char* field, double& out) const {
+    const Json& value = Tree(field);
+    if (!value.is_number()) return Refuse(PathOf(field), "is not a number");
+    out = value.get<double>();
+    return absl::OkStatus();
+  }
+
  private:
   ObjectReader(const Json& tree, std::string path) : tree_(&tree), path_(std::move(path)) {}
 
@@ -136,13 +143,14 @@ absl::Status ReadRevision(const Json& tree, const std::string& path, Revision& o
       const ObjectReader object,
       ObjectReader::Open(tree, path,
                          {"number", "first_step", "author", "time_unix_ms", "reason", "recipe"},
-                         {"refused"}));
+                         {"refused", "lr_scale"}));
   NIBBLE_RETURN_IF_ERROR(object.Read("number", out.number));
   NIBBLE_RETURN_IF_ERROR(object.Read("first_step", out.first_step));
   NIBBLE_RETURN_IF_ERROR(object.Read("author", out.author));
   NIBBLE_RETURN_IF_ERROR(object.Read("time_unix_ms", out.time_unix_ms));
   NIBBLE_RETURN_IF_ERROR(object.Read("reason", out.reason));
   if (object.Has("refused")) NIBBLE_RETURN_IF_ERROR(object.Read("refused", out.refused));
+  if (object.Has("lr_scale")) NIBBLE_RETURN_IF_ERROR(object.Read("lr_scale", out.lr_scale));
   return ReadRecipe(object.Tree("recipe"), object.PathOf("recipe"), out.recipe);
 }
 
@@ -170,6 +178,7 @@ std::string ToJson(const Timeline& timeline) {
                          {"reason", revision.reason},
                          {"recipe", ToTree(revision.recipe)}});
     if (!revision.refused.empty()) revisions.back()["refused"] = revision.refused;
+    if (revision.lr_scale != 1) revisions.back()["lr_scale"] = revision.lr_scale;
   }
   Json tree = {{"version", kTimelineJsonVersion}, {"revisions", revisions}};
   if (timeline.promotions().empty()) return Dump(tree);

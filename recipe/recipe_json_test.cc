@@ -53,6 +53,19 @@ TEST(TimelineJson, ARefusalReadsBackAndAnEmptyOneIsNotWritten) {
   EXPECT_TRUE(*back == timeline);
 }
 
+TEST(TimelineJson, AFactorOnTheLearningRateReadsBackExactlyAndOneIsNotWritten) {
+  Timeline timeline(Recipe{.preset = "nvfp4"});
+  EXPECT_THAT(ToJson(timeline), ::testing::Not(::testing::HasSubstr("lr_scale")));
+  ASSERT_TRUE(timeline.ScaleLearningRate(1, 0.1 * 0.3).ok());
+  const absl::StatusOr<Timeline> read = TimelineFromJson(ToJson(timeline));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, timeline);
+  EXPECT_FALSE(TimelineFromJson(R"({"version":1,"revisions":[{"number":1,"first_step":0,)"
+                                R"("author":"","time_unix_ms":0,"reason":"","lr_scale":0,)"
+                                R"("recipe":{"preset":"bf16","set":[],"layers":[]}}]})")
+                   .ok());
+}
+
 TEST(TimelineJson, PromotionsReadBackAndAreNotWrittenIfThereAreNone) {
   Timeline timeline = Example();
   EXPECT_EQ(ToJson(timeline).find("promotions"), std::string::npos);

@@ -79,6 +79,10 @@ absl::StatusOr<Timeline> Timeline::FromRevisions(std::vector<Revision> revisions
       return absl::InvalidArgumentError(
           "revisions[0].refused: the first revision cannot be refused");
     }
+    if (!(revision.lr_scale > 0 && revision.lr_scale <= 1)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "revisions[", i, "].lr_scale: ", revision.lr_scale, "; allowed: above 0, at most 1"));
+    }
     if (!revision.refused.empty()) continue;
     if (revision.first_step < least_step || (i == 0 && revision.first_step != 0)) {
       return absl::InvalidArgumentError(
@@ -202,6 +206,7 @@ absl::StatusOr<int64_t> Timeline::Append(int64_t expected_revision, const Recipe
     return absl::InvalidArgumentError("change: sets no field");
   }
   const int64_t number = latest() + 1;
+  const double lr_scale = At(first_step).lr_scale;
   Recipe recipe = ApplyOver(At(first_step).recipe, change);
   std::vector<Revision> pending = TakePendingAfter(first_step);
   revisions_.push_back({.number = number,
@@ -209,13 +214,30 @@ absl::StatusOr<int64_t> Timeline::Append(int64_t expected_revision, const Recipe
                         .author = std::move(author),
                         .time_unix_ms = time_unix_ms,
                         .reason = std::move(reason),
-                        .recipe = std::move(recipe)});
+                        .recipe = std::move(recipe),
+                        .lr_scale = lr_scale});
   for (Revision& later : pending) {
     later.number = latest() + 1;
     later.recipe = ApplyOver(later.recipe, change);
     revisions_.push_back(std::move(later));
   }
   return number;
+}
+
+absl::Status Timeline::ScaleLearningRate(int64_t number, double lr_scale) {
+  if (!(lr_scale > 0 && lr_scale <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lr_scale: ", lr_scale, "; allowed: above 0, at most 1"));
+  }
+  const auto first = Find(number);
+  if (first == revisions_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("revision: there is no ", number, "; the latest is ", latest()));
+  }
+  for (auto revision = first; revision != revisions_.end(); ++revision) {
+    revision->lr_scale = lr_scale;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Timeline::Refuse(int64_t number, std::string reason) {
@@ -246,14 +268,14 @@ absl::StatusOr<int64_t> Timeline::Restore(int64_t expected_revision, int64_t num
         absl::StrCat("revision: ", number, " was refused (", wanted->refused,
                      ") and never took effect; to try its recipe again, set its fields again"));
   }
-  return RestoreRecipe(expected_revision, wanted->recipe, first_step, next_step, std::move(author),
-                       time_unix_ms, std::move(reason));
+  return RestoreRecipe(expected_revision, wanted->recipe, wanted->lr_scale, first_step, next_step,
+                       std::move(author), time_unix_ms, std::move(reason));
 }
 
 absl::StatusOr<int64_t> Timeline::RestoreRecipe(int64_t expected_revision, Recipe recipe,
-                                                int64_t first_step, int64_t next_step,
-                                                std::string author, int64_t time_unix_ms,
-                                                std::string reason) {
+                                                double lr_scale, int64_t first_step,
+                                                int64_t next_step, std::string author,
+                                                int64_t time_unix_ms, std::string reason) {
   NIBBLE_RETURN_IF_ERROR(CheckTurn(expected_revision, first_step, next_step));
   const int64_t restored = latest() + 1;
   TakePendingAfter(first_step);
@@ -262,7 +284,8 @@ absl::StatusOr<int64_t> Timeline::RestoreRecipe(int64_t expected_revision, Recip
                         .author = std::move(author),
                         .time_unix_ms = time_unix_ms,
                         .reason = std::move(reason),
-                        .recipe = std::move(recipe)});
+                        .recipe = std::move(recipe),
+                        .lr_scale = lr_scale});
   return restored;
 }
 

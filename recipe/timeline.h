@@ -48,6 +48,7 @@ struct Revision {
   std::string reason;
   Recipe recipe;        // complete, so that a revision can be read on its own
   std::string refused;  // why ranks could not prepare it: never in effect; empty: not refused
+  double lr_scale = 1;  // factor on the learning rate of the spec, in (0, 1]
   friend bool operator==(const Revision&, const Revision&) = default;
 };
 
@@ -94,29 +95,34 @@ class Timeline {
   int64_t NextSwitchAfter(int64_t step) const;
 
   // Adds a revision whose recipe is the one in effect at `first_step` with `change` on top
-  // (ApplyOver). Later pending revisions are rebased: the change is applied to them too, and they
-  // follow under new numbers with their own author, time and reason. Returns the number of the
-  // revision at `first_step`; latest() is higher if others were rebased. FailedPrecondition if
-  // `expected_revision` (>= 0; negative: not checked) is not latest(), naming both, or if there is
-  // no recipe to change; InvalidArgument for first_step < `next_step` (history is not rewritten)
-  // and for a change that sets nothing.
+  // (ApplyOver), and whose factor on the learning rate stays. Later pending revisions are rebased:
+  // the change is applied to them too, and they follow under new numbers with their own author,
+  // time and reason. Returns the number of the revision at `first_step`; latest() is higher if
+  // others were rebased. FailedPrecondition if `expected_revision` (>= 0; negative: not checked) is
+  // not latest(), naming both, or if there is no recipe to change; InvalidArgument for first_step <
+  // `next_step` (history is not rewritten) and for a change that sets nothing.
   absl::StatusOr<int64_t> Append(int64_t expected_revision, const Recipe& change,
                                  int64_t first_step, int64_t next_step, std::string author,
                                  int64_t time_unix_ms, std::string reason);
+
+  // Sets the factor on the learning rate of revision `number` and of all later ones.
+  // InvalidArgument if it is not in (0, 1], NotFound if there is no such revision. Only for
+  // revisions that Append() has just returned: those that ranks have run are never changed.
+  absl::Status ScaleLearningRate(int64_t number, double lr_scale);
 
   // Records that ranks could not prepare revision `number`, with the reason: the one before it
   // stays in effect. A revision that is already refused keeps its reason. NotFound if there is no
   // such revision, InvalidArgument for the first one and for an empty reason.
   absl::Status Refuse(int64_t number, std::string reason);
 
-  // Adds a revision with the same recipe as revision `number`, and withdraws pending revisions
-  // after `first_step`. Errors as Append; NotFound if there is no such revision, FailedPrecondition
-  // if it was refused.
+  // Adds a revision with the same recipe and factor on the learning rate as revision `number`, and
+  // withdraws pending revisions after `first_step`. Errors as Append; NotFound if there is no such
+  // revision, FailedPrecondition if it was refused.
   absl::StatusOr<int64_t> Restore(int64_t expected_revision, int64_t number, int64_t first_step,
                                   int64_t next_step, std::string author, int64_t time_unix_ms,
                                   std::string reason);
-  // Restore with this recipe, of a revision that is no longer in the timeline.
-  absl::StatusOr<int64_t> RestoreRecipe(int64_t expected_revision, Recipe recipe,
+  // Restore with this recipe and factor, of a revision that is no longer in the timeline.
+  absl::StatusOr<int64_t> RestoreRecipe(int64_t expected_revision, Recipe recipe, double lr_scale,
                                         int64_t first_step, int64_t next_step, std::string author,
                                         int64_t time_unix_ms, std::string reason);
 

@@ -152,6 +152,26 @@ TEST(Timeline, RestoreBringsARecipeBackAndWithdrawsPendingRevisions) {
   EXPECT_EQ(timeline.NextSwitchAfter(400), -1);
 }
 
+TEST(Timeline, AFactorOnTheLearningRateHoldsForLaterRevisionsAndGoesWithARestoredOne) {
+  Timeline timeline(Recipe{.preset = "nvfp4"});
+  const Recipe change = {.set = {{"fprop", "bf16"}}};
+  ASSERT_TRUE(timeline.Append(-1, change, 50, 0, "ann", 0, "").ok());
+  const absl::StatusOr<int64_t> number = timeline.Append(-1, change, 20, 0, "guard", 0, "");
+  ASSERT_TRUE(number.ok());
+  ASSERT_TRUE(timeline.ScaleLearningRate(*number, 0.25).ok());
+  EXPECT_EQ(timeline.At(19).lr_scale, 1);
+  EXPECT_EQ(timeline.At(20).lr_scale, 0.25);
+  EXPECT_EQ(timeline.At(50).lr_scale, 0.25);  // rebased
+  ASSERT_TRUE(timeline.Append(-1, change, 60, 0, "ann", 0, "").ok());
+  EXPECT_EQ(timeline.At(60).lr_scale, 0.25);
+  ASSERT_TRUE(timeline.Restore(-1, 1, 70, 0, "ann", 0, "").ok());
+  EXPECT_EQ(timeline.At(70).lr_scale, 1);
+  for (const double bad : {0.0, -1.0, 1.5}) {
+    EXPECT_EQ(timeline.ScaleLearningRate(1, bad).code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(timeline.ScaleLearningRate(99, 0.5).code(), absl::StatusCode::kNotFound);
+}
+
 TEST(Timeline, NormalisingRemovesOverriddenSettingsAndResolvesToTheSame) {
   const Outline outline = TestOutline("*-M-*-");
   const std::vector<Recipe> changes = {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <ctime>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -17,8 +18,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
+#include "common/identity/credentials.h"
+#include "common/service/service_manager.h"
 #include "common/status_macros.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
+#include "server/access/audit_log.h"
+#include "server/access/authenticator.h"
 #include "server/backup/backup_command.h"
 #include "server/backup/backup_runner.h"
 #include "server/controller/clock.h"
@@ -44,6 +49,10 @@ struct Flags {
   bool http_given = false;
   std::vector<std::string> notify_allow;
   std::string notify_secret_file;
+  TlsFiles tls;
+  Authenticator::Options access;
+  AuditLog::Options audit;
+  int64_t audit_mib = 64;
   std::string backup_directory;  // empty: no backups
   double backup_every_minutes = 60;
   int32_t backup_keep = 48;
@@ -74,7 +83,7 @@ void AddFlags(Command app, Flags& flags) {
           "taken, is a free port; '' turns it off")
       .ShowDefault();
   app.AddFlag("--insecure", flags.server.insecure,
-              "allow listening off loopback although callers are not authenticated");
+              "allow listening off loopback without TLS and authentication");
   app.Add("--lease-ms", flags.controller.lease_ms,
           "a worker without a report for this long is lost")
       .InRange(int64_t{100}, int64_t{3'600'000})
@@ -122,6 +131,43 @@ void AddNotifyFlags(Command app, Flags& flags) {
       .Group("Notifications");
 }
 
+// docs/guide/security.md
+void AddSecurityFlags(Command app, Flags& flags) {
+  const std::string group = "Security";
+  app.Add("--tls-cert", flags.tls.certificate,
+          "PEM file of the certificate of nibble://coordinator; with it callers need certificates")
+      .Group(group);
+  app.Add("--tls-key", flags.tls.key, "PEM file of its private key").Group(group);
+  app.Add("--tls-ca", flags.tls.authority,
+          "PEM file of the authorities that sign the certificates of callers and workers")
+      .Group(group);
+  app.Add("--bootstrap-token-file", flags.access.bootstrap_file,
+          "file with the token of the first operator, made if it does not exist; with it callers "
+          "need tokens")
+      .Group(group);
+  app.Add("--jwks-file", flags.access.jwks_file,
+          "JWKS file with the keys of an identity provider, whose JWTs are accepted as tokens")
+      .Group(group);
+  app.Add("--jwt-issuer", flags.access.jwt.issuer, "`iss` that a JWT must have; default: any")
+      .Group(group);
+  app.Add("--jwt-audience", flags.access.jwt.audience, "`aud` that a JWT must have; default: any")
+      .Group(group);
+  app.Add("--jwt-role-claim", flags.access.jwt.role_claim, "claim with the role of a JWT")
+      .ShowDefault()
+      .Group(group);
+  app.Add("--audit-log", flags.audit.path,
+          "file for changes and refused calls, as JSON lines; default: none")
+      .Group(group);
+  app.Add("--audit-log-mib", flags.audit_mib, "size at which the audit log is rotated, MiB")
+      .InRange(int64_t{1}, int64_t{1} << 20)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--audit-log-files", flags.audit.files, "rotated audit logs that are kept")
+      .InRange(1, 1000)
+      .ShowDefault()
+      .Group(group);
+}
+
 void AddBackupFlags(Command app, Flags& flags) {
   const std::string group = "Backups";
   const Option directory =
@@ -166,17 +212,23 @@ void AddLimitFlags(Command app, Flags& flags) {
       .ShowDefault()
       .Group(group);
   app.Add("--requests-per-second", server.rate.per_second,
-          "requests per second from one address; 0: unlimited")
+          "requests per second of one caller, or of one address if callers are not authenticated; "
+          "0: unlimited")
       .InRange(0.0, 1e9)
       .ShowDefault()
       .Group(group);
-  app.Add("--request-burst", server.rate.burst, "requests at once from one address after a pause")
+  app.Add("--request-burst", server.rate.burst, "requests at once, as above, after a pause")
       .InRange(1.0, 1e9)
       .ShowDefault()
       .Group(group);
   app.Add("--change-ms", server.service.change_ms,
           "a change that is not durable after this time is answered with DEADLINE_EXCEEDED")
       .InRange(int64_t{1}, int64_t{3'600'000})
+      .ShowDefault()
+      .Group(group);
+  app.Add("--max-streams-per-caller", server.streams_per_caller,
+          "watches and log streams that one authenticated caller has open at once")
+      .InRange(1, 1'000'000)
       .ShowDefault()
       .Group(group);
   app.Add("--max-watches", controller.watches.watches, "watches open at once")
@@ -214,6 +266,11 @@ std::string NewStoreId() {
   return id;
 }
 
+// systemd's absence is no error; that it cannot be reached is one to know of, and none to stop for.
+void LogUnreported(const absl::Status& reported) {
+  if (!reported.ok()) Log(LogLevel::kWarning, reported.message());
+}
+
 sigset_t StopSignals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -233,7 +290,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
                                      {.listen = flags.http,
                                       .insecure = flags.server.insecure,
                                       .or_free_port = !flags.http_given,
-                                      .version = kVersion,
+                                      .version = BuildVersion(),
                                       .data_directory = flags.store});
   if (!http.ok()) return http.status();
   const std::string& address = (*http)->address();
@@ -243,6 +300,57 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
   }
   Log(LogLevel::kInfo, absl::StrCat("metrics at http://", address));
   return http;
+}
+
+// Who may call: the parts that the server borrows.
+struct Security {
+  std::shared_ptr<const Credentials> credentials;
+  std::unique_ptr<Authenticator> authenticator;  // null: callers are not authenticated
+  std::unique_ptr<AuditLog> audit;               // null: none
+};
+
+// Callers are authenticated if there is any means of it.
+bool Authenticates(const Flags& flags) {
+  return flags.tls.given() || !flags.access.bootstrap_file.empty() ||
+         !flags.access.jwks_file.empty();
+}
+
+// `lost`: a line of the audit log was lost.
+absl::StatusOr<Security> OpenSecurity(const Flags& flags, std::function<void()> lost) {
+  Security security;
+  NIBBLE_ASSIGN_OR_RETURN(security.credentials, Credentials::Make(flags.tls));
+  const PeerName& own = security.credentials->own_name();
+  if (security.credentials->secure() && own.kind != PeerKind::kCoordinator) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--tls-cert: it names ", own.ToString(), "; allowed: nibble://coordinator"));
+  }
+  if (Authenticates(flags)) {
+    Authenticator::Options options = flags.access;
+    options.token_file = flags.store + "/TOKENS";
+    NIBBLE_ASSIGN_OR_RETURN(security.authenticator, Authenticator::Open(options));
+  }
+  if (!flags.audit.path.empty()) {
+    AuditLog::Options options = flags.audit;
+    options.file_bytes = flags.audit_mib << 20;
+    options.failed = [lost = std::move(lost)](const absl::Status& why) {
+      lost();
+      Log(LogLevel::kError, absl::StrCat("audit log: a line was lost: ", why.message()));
+    };
+    NIBBLE_ASSIGN_OR_RETURN(security.audit, AuditLog::Open(std::move(options)));
+  }
+  return security;
+}
+
+void LogSecurity(const Flags& flags, const Security& security) {
+  const bool tls = security.credentials->secure();
+  if (security.authenticator == nullptr) {
+    if (flags.server.insecure) {
+      Log(LogLevel::kWarning, "callers are not authenticated (--insecure)");
+    }
+    return;
+  }
+  Log(LogLevel::kInfo, absl::StrCat("callers need ", tls ? "certificates and tokens" : "tokens"));
+  if (!tls) Log(LogLevel::kWarning, "connections are not encrypted: tokens can be read on the way");
 }
 
 // Null if there are no backups.
@@ -258,8 +366,9 @@ std::unique_ptr<BackupRunner> StartBackups(const RocksStore& store, const Clock&
                             }});
 }
 
-absl::Status Serve(const Flags& flags) {
-  NIBBLE_RETURN_IF_ERROR(CheckListen(flags.server.listen, flags.server.insecure));
+absl::Status Serve(const Flags& flags, ServiceManager& manager) {
+  NIBBLE_RETURN_IF_ERROR(
+      CheckListen(flags.server.listen, flags.server.insecure, flags.tls.given()));
   NIBBLE_ASSIGN_OR_RETURN(const AllowList allow, AllowList::Parse(flags.notify_allow));
   Notifier::Options notify = {.allow = allow};
   if (!flags.notify_secret_file.empty()) {
@@ -286,19 +395,28 @@ absl::Status Serve(const Flags& flags) {
   if (restored) NIBBLE_RETURN_IF_ERROR(ClearRestored(flags.store));  // the new epoch is durable
   controller->metrics().Recovered("store", opened_seconds);
   NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags));
-  NIBBLE_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(*controller, flags.server));
+  NIBBLE_ASSIGN_OR_RETURN(
+      const Security security,
+      OpenSecurity(flags, [&metrics = controller->metrics()] { metrics.AuditLost(); }));
+  ServerOptions server_options = flags.server;
+  server_options.credentials = security.credentials;
+  server_options.authenticator = security.authenticator.get();
+  server_options.audit = security.audit.get();
+  NIBBLE_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(*controller, server_options));
   Notifier notifier(*controller, std::move(notify));
+  LogSecurity(flags, security);
   const auto backups = StartBackups(*store, clock, controller->metrics(), flags);
-  if (flags.server.insecure) Log(LogLevel::kWarning, "callers are not authenticated (--insecure)");
   Log(LogLevel::kInfo,
       absl::StrCat("cluster ", flags.controller.cluster, " on port ", server->port(), ", ",
                    store->Info().last_sequence, " updates so far"));
   if (http != nullptr) http->SetServing(true);
+  LogUnreported(manager.Ready(absl::StrCat("cluster ", flags.controller.cluster)));
   const sigset_t signals = StopSignals();
   const timespec pause = {static_cast<time_t>(flags.tick_ms / 1000),
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
   bool healthy = true;
   while (!failed && sigtimedwait(&signals, nullptr, &pause) < 0) {
+    LogUnreported(manager.Alive(ServiceManager::Clock::now()));
     controller->Tick();
     notifier.Tick();
     if (backups != nullptr) backups->Tick();
@@ -308,6 +426,7 @@ absl::Status Serve(const Flags& flags) {
   }
   server->SetServing(false);
   if (http != nullptr) http->SetServing(false);
+  LogUnreported(manager.Stopping());
   Log(LogLevel::kInfo, failed ? "stopping: the store has failed" : "stopping: received a signal");
   controller->StopWaiting();
   server->Shutdown(flags.grace_ms);
@@ -322,6 +441,7 @@ int Main(int argc, char** argv) {
   app.Footer("Backups: nibble-coordinator backup --help");
   AddFlags(app, flags);
   AddNotifyFlags(app, flags);
+  AddSecurityFlags(app, flags);
   AddBackupFlags(app, flags);
   AddLimitFlags(app, flags);
   if (const std::optional<int> ended = ParseWithSettings(app, {.command_line_only = {"restored"}},
@@ -329,10 +449,15 @@ int Main(int argc, char** argv) {
     return *ended;
   }
   flags.http_given = app.GetOption("--http").Given();
+  absl::StatusOr<ServiceManager> manager = ServiceManager::FromEnvironment();
+  if (!manager.ok()) {
+    Log(LogLevel::kError, manager.status().message());
+    return 1;
+  }
   // Block the signals before any thread starts, so that all inherit it and Serve receives them.
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  const absl::Status status = Serve(flags);
+  const absl::Status status = Serve(flags, *manager);
   if (status.ok()) return 0;
   Log(LogLevel::kError, status.ToString());
   return 1;

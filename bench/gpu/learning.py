@@ -8,6 +8,8 @@ BIN: the directory of nibble and nibble-trainer. The text is source code and doc
 Python and CUDA installations. Files with equal bytes are read once. The hash of a document's bytes decides its place in
 the data and whether it is held out, so one node always makes the same data.
 
+On several cards (--cards 4) runs go side by side, each on a card of its own.
+
 A run that does not end within --seconds is stopped with a checkpoint. The same command resumes it; it exits with 3
 until all runs are done. Writes losses.csv (every step of every run), validation.csv and table.txt to the output
 directory, and prints the table last: training loss (mean of the last twentieth of the steps), loss on held-out
@@ -15,6 +17,7 @@ documents, the gaps to BF16, and tokens per second (median over the steps).
 """
 
 import argparse
+import concurrent.futures
 import csv
 import hashlib
 import json
@@ -22,6 +25,7 @@ import lzma
 import multiprocessing
 import os
 import pathlib
+import queue
 import signal
 import statistics
 import subprocess
@@ -202,8 +206,8 @@ def steps_of(output):
     return steps, validations, paths
 
 
-def train(programs, root, run, values, deadline):
-    """True once the run is done; False if it failed, or was stopped at the deadline."""
+def train(programs, root, run, values, deadline, cards):
+    """Waits for one of the cards, a queue. True once the run is done; False if it failed, or was stopped at the deadline."""
     name, recipe, changes = run
     output = root / name.replace(", ", "-").replace(" %", "")
     spec = root / (output.name + ".yaml")
@@ -214,14 +218,17 @@ def train(programs, root, run, values, deadline):
     left = deadline - time.monotonic()
     if left < 30:
         return False
+    card = cards.get()
+    environment = dict(os.environ, CUDA_VISIBLE_DEVICES=str(card)) if card is not None else None
     with open(root / (output.name + ".log"), "a") as log:
         trainer = subprocess.Popen([str(programs / "nibble-trainer"), "--spec", str(spec), "--quiet"], stdout=log,
-                                   stderr=log)
+                                   stderr=log, env=environment)
         try:
             code = trainer.wait(timeout=left - 15)
         except subprocess.TimeoutExpired:
             trainer.send_signal(signal.SIGTERM)  # it writes a checkpoint
             code = trainer.wait()
+    cards.put(card)
     if code not in (0, 101):
         print(f"{name}: exit {code}: {(root / (output.name + '.log')).read_text().strip()[-400:]}", flush=True)
     return code == 0
@@ -273,6 +280,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=200_000_000, help="of each run, at least")
     parser.add_argument("--recipes", nargs="+", choices=[name for name, _, _ in RUNS])
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--cards", type=int, default=1, help="that runs use side by side")
     parser.add_argument("--model-small", action="store_true", help="a tiny model, to try the script on a CPU")
     parser.add_argument("--lr", type=float, default=0.001)
     parser.add_argument("--seed", type=int, default=1)
@@ -304,7 +312,11 @@ def main():
                   steps=steps, seed=arguments.seed, validate_every=max(1, steps // 8), validation_batches=8,
                   lr=arguments.lr, final_lr=arguments.lr / 100, warmup=max(1, steps // 10), device=arguments.device)
     runs = [run for run in RUNS if arguments.recipes is None or run[0] in arguments.recipes]
-    done = all([train(programs, root, run, values, deadline) for run in runs])
+    cards = queue.Queue()
+    for card in range(arguments.cards):
+        cards.put(card if arguments.cards > 1 else None)
+    with concurrent.futures.ThreadPoolExecutor(arguments.cards) as pool:
+        done = all(list(pool.map(lambda run: train(programs, root, run, values, deadline, cards), runs)))
     lines = report(root, runs, tokens_per_step, max(1, steps // 20))
     if not done:
         lines.append("NOT DONE: run the same command again, it resumes from the checkpoints")

@@ -7,10 +7,14 @@ does: values on the 4-bit grid in BF16. Needs PyTorch, which Nibble itself does 
 
 A `--pattern` with M has Mamba-2 layers from mamba_ssm's Triton kernels, on a card: the call that joins convolution, scan,
 gated norm and output projection if causal_conv1d is installed; otherwise the convolution is compiled with the rest.
+
+Started by torchrun, each process has a card and --batch sequences, and gradients are averaged by DistributedDataParallel;
+the first process prints the tokens per second of all.
 """
 
 import argparse
 import json
+import os
 import resource
 import statistics
 import sys
@@ -234,7 +238,9 @@ def main():
     torch.manual_seed(1)
     Linear.nvfp4 = a.precision == "nvfp4"
     cuda = a.device == "cuda"
+    world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_RANK", 0))
     if cuda:
+        torch.cuda.set_device(rank)
         # cuDNN's attention is the fastest on this card.
         torch.backends.cuda.enable_flash_sdp(False)
         torch.backends.cuda.enable_mem_efficient_sdp(False)
@@ -243,7 +249,12 @@ def main():
     parameters = sum(x.numel() for x in model.parameters())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8,
                                   weight_decay=0.1, fused=True)
-    run = torch.compile(model) if a.mode == "compile" else model
+    run = model
+    if world > 1:
+        torch.distributed.init_process_group("nccl" if cuda else "gloo")
+        run = nn.parallel.DistributedDataParallel(model, device_ids=[rank] if cuda else None, gradient_as_bucket_view=True)
+    if a.mode == "compile":
+        run = torch.compile(run)
     tokens = torch.randint(0, a.vocab, (a.batch, a.sequence + 1)).to(a.device)
     seconds = []
     for step in range(a.steps + 3):
@@ -258,9 +269,13 @@ def main():
             torch.cuda.synchronize()
         if step >= 3:
             seconds.append(time.perf_counter() - begin)
-    n = a.batch * a.sequence
+    n = world * a.batch * a.sequence
+    if world > 1:
+        torch.distributed.destroy_process_group()
+    if rank > 0:
+        return
     print(json.dumps({
-        "peer": f"torch {torch.__version__} {a.mode} {a.precision}"
+        "peer": f"torch {torch.__version__} {a.mode} {a.precision}" + (f" ddp {world}" if world > 1 else "")
         + (f" mamba_ssm{' causal_conv1d' if mamba.joined else ''}" if mamba else ""),
         "device": torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} threads",
         "parameters": parameters,

@@ -20,7 +20,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "client/cluster/identity_files.h"
 #include "client/cluster/local_cluster.h"
+#include "client/remote/client_access.h"
 #include "client/remote/coordinator_client.h"
 #include "client/remote/enum_words.h"
 #include "client/shell/command_line.h"
@@ -314,11 +316,54 @@ void AddUp(Command cluster, const std::shared_ptr<Flags>& flags, int& exit_code)
   up.AddFlag("--dashboards", flags->wish.dashboards,
              "also start Prometheus with rules and alerts for the cluster, and Grafana with its "
              "dashboards if it is installed");
+  up.AddFlag("--secure", flags->wish.secure,
+             "TLS between all processes, and tokens for callers; 'nibble' finds its own in the "
+             "cluster's directory");
   up.Add("--patience", flags->patience_seconds, "seconds to wait until a process is ready")
       .RealNumber(1.0, 3600.0)
       .ShowDefault();
   up.Footer("Example: nibble cluster up --workers 2 --slots 1");
   up.OnParsed([flags, &exit_code] { exit_code = Up(*flags); });
+}
+
+struct CertsFlags {
+  std::string directory;
+  IdentityWish wish = {.hosts = {"localhost", "127.0.0.1", "::1"}};
+  std::vector<std::string> hosts;
+};
+
+int MakeCerts(const CertsFlags& flags) {
+  IdentityWish wish = flags.wish;
+  wish.hosts.insert(wish.hosts.end(), flags.hosts.begin(), flags.hosts.end());
+  if (wish.clients.empty()) wish.clients = {kClientIdentity};
+  const absl::StatusOr<std::vector<std::string>> issued =
+      IssueIdentityFiles(flags.directory, wish, absl::ToUnixSeconds(absl::Now()));
+  if (!issued.ok()) return Fail("certs", issued.status());
+  for (const std::string& name : *issued) {
+    std::printf("%s/%s.pem\n", flags.directory.c_str(), name.c_str());
+  }
+  Say(absl::StrCat(
+      "keys are in NAME-key.pem; the authority is ", flags.directory,
+      "/ca.pem. Keep ca-key.pem away from the cluster: whoever has it can be anybody"));
+  return kExitDone;
+}
+
+void AddCerts(Command cluster, int& exit_code) {
+  const auto flags = std::make_shared<CertsFlags>();
+  Command certs = cluster.AddSubcommand(
+      "certs", "Issue certificates for development: an authority, a coordinator, workers, clients");
+  certs.Add("DIR", flags->directory, "directory of the files; its authority is used again")
+      .Required();
+  certs.Add("--worker", flags->wish.workers, "name of a worker; repeatable").OneValueEach();
+  certs.Add("--client", flags->wish.clients, "name of a client; repeatable; default: client")
+      .OneValueEach();
+  certs
+      .Add("--host", flags->hosts,
+           "host name or IP address to add to the certificates, for foreign clients; repeatable")
+      .OneValueEach();
+  certs.Add("--days", flags->wish.days, "validity").WholeNumber(1, 3650).ShowDefault();
+  certs.Footer("Example: nibble cluster certs certs --worker node-1 --worker node-2");
+  certs.OnParsed([flags, &exit_code] { exit_code = MakeCerts(*flags); });
 }
 
 }  // namespace
@@ -349,6 +394,7 @@ void AddClusterCommand(Command app, int& exit_code) {
     verb.Add("--state", flags->state,
              "directory of the cluster; default: ${NIBBLE_HOME:-$HOME/.nibble}/cluster");
   }
+  AddCerts(cluster, exit_code);
 }
 
 }  // namespace nibble

@@ -6,6 +6,7 @@
 //   log/ROLE.log         the output of each process
 //   coordinator/         the coordinator's store
 //   worker-N/            each worker's data
+//   identity/            certificates and the first token, if the cluster is secure
 //
 // Roles are "coordinator" and "worker-1", "worker-2", …; with dashboards also "prometheus" and
 // "grafana" (local_dashboards.h).

@@ -14,7 +14,9 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "client/cluster/identity_files.h"
 #include "client/cluster/local_processes.h"
+#include "client/remote/client_access.h"
 #include "client/remote/coordinator_client.h"
 #include "client/remote/rpcs.h"
 #include "common/files/file_lock.h"
@@ -33,10 +35,6 @@ constexpr char kClusterName[] = "local";
 constexpr char kUpReason[] = "the cluster is up again";
 
 constexpr absl::Duration kServesPatience = absl::Milliseconds(500);
-
-CoordinatorClient Connect(const std::string& address) {
-  return CoordinatorClient({.server = address, .fails_at_once = true, .author = AuthorName()});
-}
 
 absl::StatusOr<std::vector<v1::Worker>> ListWorkers(const CoordinatorClient& client) {
   NIBBLE_ASSIGN_OR_RETURN(const v1::ListWorkersResponse all, client.CallAllPages(kListWorkers));
@@ -108,6 +106,37 @@ absl::StatusOr<ClusterRecord> LocalCluster::ReadRecord() const {
   return record;
 }
 
+bool LocalCluster::IsSecure() const {
+  return std::filesystem::exists(LocalIdentity(paths_.directory).Certificate(kClientIdentity));
+}
+
+absl::Status LocalCluster::PrepareIdentity(const Wish& wish, const ClusterRecord& record) const {
+  if (!IsSecure()) {
+    if (!wish.secure) return absl::OkStatus();
+    if (record.AnyAlive()) {
+      return absl::FailedPreconditionError(
+          "secure: the cluster is up without TLS; run 'nibble cluster down' first");
+    }
+  }
+  IdentityWish identity = {
+      .clients = {kClientIdentity}, .hosts = {"localhost", "127.0.0.1", "::1"}, .missing = true};
+  for (const std::string& role : record.Roles()) {
+    if (IsWorker(role)) identity.workers.push_back(role);
+  }
+  return IssueIdentityFiles(LocalIdentity(paths_.directory).directory, identity,
+                            absl::ToUnixSeconds(absl::Now()))
+      .status();
+}
+
+CoordinatorClient LocalCluster::Connect(const std::string& address) const {
+  absl::StatusOr<ClientAccess> access = LocalAccess(paths_.directory);
+  if (!access.ok()) Say(std::string(access.status().message()));
+  return CoordinatorClient({.server = address,
+                            .fails_at_once = true,
+                            .access = access.ok() ? *std::move(access) : ClientAccess(),
+                            .author = AuthorName()});
+}
+
 std::vector<std::string> LocalCluster::Arguments(const std::string& role,
                                                  const ClusterRecord& record) const {
   const ClusterShape& shape = record.shape;
@@ -141,6 +170,15 @@ std::vector<std::string> LocalCluster::Arguments(const std::string& role,
                  options_.programs.trainer,
                  "--label",
                  absl::StrCat("node=", role)};
+  }
+  if (IsSecure()) {
+    const LocalIdentity identity(paths_.directory);
+    arguments.insert(arguments.end(), {"--tls-cert", identity.Certificate(role), "--tls-key",
+                                       identity.Key(role), "--tls-ca", identity.Authority()});
+    if (!IsWorker(role)) {
+      arguments.insert(arguments.end(), {"--bootstrap-token-file", identity.Token(), "--audit-log",
+                                         paths_.Logs() + "/audit.jsonl"});
+    }
   }
   const auto& more = IsWorker(role) ? options_.worker_flags : options_.coordinator_flags;
   arguments.insert(arguments.end(), more.begin(), more.end());
@@ -297,6 +335,7 @@ absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
     shape->port = port;
   }
   record.shape = *std::move(shape);
+  NIBBLE_RETURN_IF_ERROR(PrepareIdentity(wish, record));
   if (!coordinator_runs && !IsPortFree(record.shape.port)) {
     return absl::FailedPreconditionError(
         absl::StrCat("port: another program listens on 127.0.0.1:", record.shape.port,
@@ -495,7 +534,8 @@ absl::Status LocalCluster::Purge() {
   // larger cluster are not in the record. The lock is last: without its file another process could
   // start the cluster while its data is removed.
   std::vector<std::string> stored = {paths_.Data(kCoordinatorRole), paths_.Data(kPrometheusRole),
-                                     paths_.Data(kGrafanaRole), paths_.Logs()};
+                                     paths_.Data(kGrafanaRole), paths_.Logs(),
+                                     LocalIdentity(paths_.directory).directory};
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(paths_.directory));
   for (const std::string& name : names) {
     if (IsWorkerRole(name)) stored.push_back(paths_.Data(name));

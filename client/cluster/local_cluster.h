@@ -55,6 +55,8 @@ class LocalCluster {
     std::optional<int> workers, slots, port;
     std::optional<std::string> device;
     bool dashboards = false;  // also Prometheus and, if its program is known, Grafana
+    // TLS between all processes, and tokens for callers; a cluster keeps that until it is purged.
+    bool secure = false;
   };
   enum class Before : char { kNothing, kAll, kSome };  // which of its processes ran already
 
@@ -109,6 +111,11 @@ class LocalCluster {
     return role != kCoordinatorRole && !IsDashboardRole(role);
   }
   void Say(const std::string& line) const;
+  bool IsSecure() const;
+  // Makes missing certificates of a secure cluster. FailedPrecondition: processes of a cluster that
+  // is not secure run.
+  absl::Status PrepareIdentity(const Wish& wish, const ClusterRecord& record) const;
+  CoordinatorClient Connect(const std::string& address) const;
   // Serialises changes of the cluster, also among processes. Waits for the lock.
   absl::StatusOr<FileLock> LockDirectory() const;
   absl::StatusOr<ClusterRecord> ReadRecord() const;

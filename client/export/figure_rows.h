@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "client/export/run_event.h"
+#include "worker/trainer/report/run_event.h"
 
 namespace nibble {
 

@@ -29,14 +29,19 @@ namespace nibble {
 
 namespace {
 
+std::string StateText(const v1::Checkpoint& checkpoint) {
+  if (checkpoint.harmed()) return "rolled back";
+  return checkpoint.left() ? "abandoned" : Word(checkpoint.state());
+}
+
 // One line per checkpoint, oldest first; the response lists them newest first.
 std::string CheckpointTable(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints) {
   TextTable table({"STEP", "ATTEMPT", "STATE", "SIZE", "RANKS", "COMMITTED (UTC)", "PINNED BY"});
   for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend(); ++checkpoint) {
     table.Add({absl::StrCat(checkpoint->ref().step()), absl::StrCat(checkpoint->ref().attempt()),
-               checkpoint->left() ? "abandoned" : Word(checkpoint->state()),
-               BytesText(checkpoint->bytes()), absl::StrCat(checkpoint->world()),
-               TimeText(checkpoint->committed_unix_ms()), absl::StrJoin(checkpoint->pins(), ", ")});
+               StateText(*checkpoint), BytesText(checkpoint->bytes()),
+               absl::StrCat(checkpoint->world()), TimeText(checkpoint->committed_unix_ms()),
+               absl::StrJoin(checkpoint->pins(), ", ")});
   }
   return table.Text();
 }
@@ -57,7 +62,9 @@ std::string CheckpointText(const v1::DescribeCheckpointResponse& described) {
   TextList list;
   list.Add("checkpoint",
            absl::StrCat(RefText(checkpoint.ref()), " of attempt ", checkpoint.ref().attempt()));
-  list.Add("state", checkpoint.left()
+  list.Add("state", checkpoint.harmed()
+                        ? "rolled back: a guard found harm after it, and no attempt resumes from it"
+                    : checkpoint.left()
                         ? "abandoned: a later attempt resumed from an earlier checkpoint"
                     : checkpoint.damage().empty()
                         ? Word(checkpoint.state())

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/identity/credentials.h"
 #include "common/listen_address.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
@@ -52,7 +53,7 @@ absl::StatusOr<std::string> Checked(const std::string& source, const std::string
       absl::StrCat(source, ": '", address, "'; allowed: host:port with a port of 1 to 65535"));
 }
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& server) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& server, const ClientAccess& access) {
   grpc::ChannelArguments arguments;
   // A coordinator restarts within seconds; gRPC's default back-off grows to two minutes.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
@@ -63,7 +64,10 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& server) {
   // Otherwise channels of this process to one address share their reconnect back-off.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  return grpc::CreateCustomChannel(server, grpc::InsecureChannelCredentials(), arguments);
+  const std::shared_ptr<grpc::ChannelCredentials> credentials =
+      access.credentials == nullptr ? grpc::InsecureChannelCredentials()
+                                    : access.credentials->ForChannelTo(PeerKind::kCoordinator);
+  return grpc::CreateCustomChannel(server, credentials, arguments);
 }
 
 absl::Status StatusOf(const grpc::Status& status) {
@@ -171,6 +175,8 @@ std::string CoordinatorClient::NewRequestId() {
 CallContext::CallContext(const CoordinatorClient& client, absl::Duration timeout)
     : context_(std::make_unique<grpc::ClientContext>()) {
   context_->AddMetadata("nibble-author", client.options().author);
+  const std::string& token = client.options().access.token;
+  if (!token.empty()) context_->AddMetadata("authorization", "Bearer " + token);
   // gRPC takes the deadline on the wall clock and keeps it on the monotonic clock.
   if (timeout != absl::InfiniteDuration()) {
     context_->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
@@ -182,8 +188,8 @@ CallContext::~CallContext() = default;
 void CallContext::Cancel() { context_->TryCancel(); }
 
 struct CoordinatorClient::Connection {
-  explicit Connection(const std::string& server)
-      : channel(Connect(server)),
+  Connection(const std::string& server, const ClientAccess& access)
+      : channel(Connect(server, access)),
         unary(channel),
         streams(v1::Coordinator::NewStub(channel)),
         prefix(absl::StrCat("/", v1::Coordinator::service_full_name(), "/")) {}
@@ -195,7 +201,8 @@ struct CoordinatorClient::Connection {
 };
 
 CoordinatorClient::CoordinatorClient(ClientOptions options)
-    : options_(std::move(options)), connection_(std::make_unique<Connection>(options_.server)) {}
+    : options_(std::move(options)),
+      connection_(std::make_unique<Connection>(options_.server, options_.access)) {}
 
 CoordinatorClient::~CoordinatorClient() = default;
 
@@ -259,8 +266,10 @@ absl::Status CoordinatorClient::Attempt(const char* method, const Message& reque
                                         Message& response, CallContext& context) const {
   absl::Status result;
   absl::Notification answered;
-  connection_->unary.UnaryCall(&context.grpc(), connection_->prefix + method, {}, &request,
-                               &response, [&](const grpc::Status& status) {
+  // Methods of another service than Coordinator are whole paths.
+  const std::string path = method[0] == '/' ? method : connection_->prefix + method;
+  connection_->unary.UnaryCall(&context.grpc(), path, {}, &request, &response,
+                               [&](const grpc::Status& status) {
                                  result = StatusOf(status);
                                  answered.Notify();
                                });

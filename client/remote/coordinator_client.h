@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/remote/client_access.h"
 #include "common/backoff.h"
 #include "common/status_macros.h"
 
@@ -57,7 +58,9 @@ struct ClientOptions {
   // The first call fails at once if the server is on this machine and nothing listens there. A
   // server elsewhere may be starting, so calls to it are retried.
   bool fails_at_once = false;
-  std::string author;                           // recorded as the author of changes
+  ClientAccess access;
+  // Recorded as the author of changes if the coordinator does not authenticate callers.
+  std::string author;
   std::function<void(const std::string&)> say;  // receives messages for people
 };
 

@@ -2,8 +2,10 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -109,6 +111,16 @@ absl::Status JobEventLines::Read(bool follow, const LineTaker& taker) {
       absl::SleepFor(pause);
     }
   }
+}
+
+std::optional<std::string> RunDirectory(const std::string& given, const RemoteFlags& flags) {
+  std::error_code ignored;
+  const bool directory =
+      given.find('/') != std::string::npos || std::filesystem::is_directory(given, ignored);
+  if (!directory || !flags.server.empty()) return std::nullopt;
+  std::filesystem::path path = std::filesystem::absolute(given, ignored).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  return path.string();
 }
 
 FileEventLines::FileEventLines(const std::string& directory)

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -76,6 +77,10 @@ class FileEventLines : public EventLines {
  private:
   const std::string path_;
 };
+
+// The run's directory if `given` names one rather than a job: it has a '/', or is a directory, and
+// no server was given. Absolute; its last part is the run's name.
+std::optional<std::string> RunDirectory(const std::string& given, const RemoteFlags& flags);
 
 }  // namespace nibble
 

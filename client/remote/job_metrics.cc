@@ -4,9 +4,9 @@
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -14,8 +14,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "client/export/figure_rows.h"
-#include "client/export/run_event.h"
-#include "client/export/tensorboard_file.h"
 #include "client/remote/event_lines.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/verb.h"
@@ -24,6 +22,8 @@
 #include "common/counted.h"
 #include "common/status_macros.h"
 #include "worker/trainer/report/events.h"
+#include "worker/trainer/report/run_event.h"
+#include "worker/trainer/tensorboard/tensorboard_file.h"
 
 namespace nibble {
 namespace {
@@ -137,13 +137,9 @@ struct NamedLines {
 };
 
 absl::StatusOr<NamedLines> LinesOf(Session& session, const MetricsFlags& flags) {
-  std::error_code ignored;
-  const bool directory =
-      flags.job.find('/') != std::string::npos || std::filesystem::is_directory(flags.job, ignored);
-  if (directory && flags.remote.server.empty()) {
-    std::filesystem::path path = std::filesystem::absolute(flags.job, ignored).lexically_normal();
-    if (!path.has_filename()) path = path.parent_path();
-    return NamedLines{std::make_unique<FileEventLines>(path.string()), path.filename().string()};
+  if (const std::optional<std::string> directory = RunDirectory(flags.job, flags.remote)) {
+    return NamedLines{std::make_unique<FileEventLines>(*directory),
+                      std::filesystem::path(*directory).filename().string()};
   }
   NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   return NamedLines{std::make_unique<JobEventLines>(session, job.id(), flags.attempt), job.id()};

@@ -45,6 +45,7 @@ struct CompareFlags {
 
   RemoteFlags remote;
   std::vector<std::string> jobs;
+  std::string by = "step";
   int rows = 20;
 };
 
@@ -136,7 +137,9 @@ absl::StatusOr<Reply> Compare(Session& session, const CompareFlags& flags) {
                             session.Call(kGetJobMetrics, request));
     jobs.push_back({job.id(), {metrics.series().begin(), metrics.series().end()}});
   }
-  NIBBLE_ASSIGN_OR_RETURN(const Comparison comparison, CompareLosses(jobs));
+  NIBBLE_ASSIGN_OR_RETURN(
+      const Comparison comparison,
+      CompareLosses(jobs, flags.by == "tokens" ? ComparedBy::kTokens : ComparedBy::kStep));
   return ComparisonReply(comparison, flags.rows, flags.remote.print);
 }
 
@@ -188,15 +191,18 @@ void AddJobReadVerbs(Command job, int& exit_code) {
   wait.app().Footer("Example: nibble job wait train-1 --step 100 --timeout 1h");
 
   RemoteVerb<CompareFlags> compare(job, "compare",
-                                   "Compare the losses of jobs at their common steps");
+                                   "Compare the losses of jobs at equal steps or equal tokens");
   compare.app()
       .Add("JOB", compare->jobs, "two to sixteen jobs, named as in `nibble job describe`")
       .Required()
       .Expect(2, 16);
   compare.app()
-      .Add("--rows", compare->rows, "rows of the table; 0: every common step")
-      .AtLeast(0)
+      .Add("--by", compare->by,
+           "step: the common steps; tokens: as many tokens trained on, for jobs with different "
+           "batches")
+      .OneOf({"step", "tokens"})
       .ShowDefault();
+  compare.app().Add("--rows", compare->rows, "rows of the table; 0: all").AtLeast(0).ShowDefault();
   compare.Runs(exit_code, Compare);
 }
 

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,7 @@ struct ReportFlags {
   RemoteFlags remote;
   std::string job;
   std::vector<std::string> compared;
+  std::string by;    // "step" or "tokens"; empty: tokens where steps have different numbers of them
   std::string file;  // empty: JOB.html
 };
 
@@ -53,6 +55,17 @@ std::map<std::string, int64_t> EventLogsOf(const v1::Job& job) {
   for (const v1::Attempt& attempt : job.recent_attempts()) add(attempt);
   if (job.has_attempt()) add(job.attempt());
   return logs;
+}
+
+// On which attempts ran.
+std::set<std::string> WorkersOf(const v1::Job& job) {
+  std::set<std::string> workers;
+  const auto add = [&workers](const v1::Attempt& attempt) {
+    for (const v1::Placement& placement : attempt.placements()) workers.insert(placement.worker());
+  };
+  for (const v1::Attempt& attempt : job.recent_attempts()) add(attempt);
+  if (job.has_attempt()) add(job.attempt());
+  return workers;
 }
 
 absl::StatusOr<ReportedJob> CollectJob(Session& session, const std::string& given,
@@ -141,8 +154,13 @@ absl::Status CollectHistory(Session& session, ReportInput& input) {
   NIBBLE_ASSIGN_OR_RETURN(v1::DescribeJobResponse described, session.Call(kDescribeJob, describe));
   input.spec_yaml = std::move(*described.mutable_spec_yaml());
   constexpr size_t kMostWorkers = 16;
-  for (const auto& [worker, attempt] : EventLogsOf(job)) {
-    if (input.workers.size() == kMostWorkers) break;
+  const std::set<std::string> workers = WorkersOf(job);
+  for (const std::string& worker : workers) {
+    if (input.workers.size() == kMostWorkers) {
+      input.notes.push_back(absl::StrCat("the environment shows ", kMostWorkers, " of the ",
+                                         workers.size(), " workers"));
+      break;
+    }
     v1::DescribeWorkerRequest request;
     request.set_worker(worker);
     absl::StatusOr<v1::DescribeWorkerResponse> found = session.Call(kDescribeWorker, request);
@@ -166,6 +184,12 @@ absl::StatusOr<Reply> Report(Session& session, const ReportFlags& flags) {
     }
     input.compared.push_back(std::move(job));
   }
+  input.by_tokens = flags.by.empty() ? std::any_of(input.compared.begin(), input.compared.end(),
+                                                   [&](const ReportedJob& other) {
+                                                     return other.job.shape().tokens_per_step() !=
+                                                            input.job.job.shape().tokens_per_step();
+                                                   })
+                                     : flags.by == "tokens";
   NIBBLE_RETURN_IF_ERROR(CollectRecipe(session, input));
   NIBBLE_RETURN_IF_ERROR(CollectHistory(session, input));
   const std::string page = ReportPage(ReportData(input));
@@ -193,6 +217,11 @@ void AddJobReportVerb(Command job, int& exit_code) {
            "also show the losses of this job, named as in `nibble job describe`; repeatable; "
            "differences are relative to the first one")
       .Expect(1, 15);
+  report
+      .Add("--by", flags->by,
+           "compare at equal steps or at equal tokens trained on, and begin over these; default: "
+           "tokens if a job has another number of tokens per step")
+      .OneOf({"step", "tokens"});
   report.Add("-o,--output", flags->file, "the file to write; default: JOB.html");
   AddServerOptions(report, flags->remote);
   report.OnParsed([flags, &exit_code] {

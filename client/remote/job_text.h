@@ -56,22 +56,31 @@ struct LossSeries {
   std::vector<v1::StepSample> samples;  // by step
 };
 
-struct ComparedStep {
-  int64_t step = 0;
+// What is equal for all jobs in a row of a comparison: the step, or the tokens trained on, which
+// compare jobs with different numbers of tokens per step.
+enum class ComparedBy : uint8_t { kStep, kTokens };
+
+struct ComparedLosses {
+  int64_t at = 0;              // step or tokens
   std::vector<double> losses;  // by job
 };
 
 struct Comparison {
   std::vector<std::string> jobs;
-  std::vector<ComparedStep> steps;
+  ComparedBy by = ComparedBy::kStep;
+  std::vector<ComparedLosses> rows;
 };
 
-// NotFound, naming the jobs, if one has no samples or they have no step in common.
-absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs);
+// By step: the steps that were sampled of every job. By tokens: the samples of the first job within
+// the ranges of all others, whose losses are those on the straight line between their finite
+// samples before and after it. NotFound, naming the jobs, if one has no samples or nothing is in
+// common.
+absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs,
+                                         ComparedBy by = ComparedBy::kStep);
 
-// The table has at most `rows` evenly spaced rows (0: all), including the last step, and the
+// The table has at most `rows` evenly spaced rows (0: all), including the last one, and the
 // difference of each job from the first, in nats and in percent of the first. JSON and CSV have
-// every step. `print`: the value of --output.
+// every row. `print`: the value of --output.
 Reply ComparisonReply(const Comparison& comparison, int rows, const std::string& print);
 
 }  // namespace nibble

@@ -1,5 +1,7 @@
 #include "client/remote/job_text.h"
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
@@ -55,6 +57,45 @@ TEST(CompareLossesTest, WithoutCommonStepsTheErrorListsTheSampledSteps) {
               HasSubstr("a-1 has 5 samples from step 0 to 8, b-2 has 5 samples from step 1 to 9"));
   EXPECT_THAT(CompareLosses({Series("a-1", 0, 9, 1, 0), {"c-3", {}}}).status().message(),
               HasSubstr("c-3 has no losses yet"));
+}
+
+TEST(CompareLossesTest, ByTokensLossesAreThoseOnTheLineBetweenTheSamplesOfTheOtherJob) {
+  const auto job = [](const std::string& name, int64_t tokens_per_step, int64_t steps,
+                      double offset) {
+    LossSeries series = {name, {}};
+    for (int64_t step = 0; step < steps; ++step) {
+      v1::StepSample& sample = series.samples.emplace_back();
+      sample.set_step(step);
+      sample.set_tokens((step + 1) * tokens_per_step);
+      sample.set_loss(4 - 0.01 * static_cast<double>(sample.tokens()) + offset);
+    }
+    return series;
+  };
+  // Both losses are straight lines of the tokens, so the difference is the offset everywhere.
+  LossSeries other = job("b-2", 20, 4, 0.5);
+  const auto compared = CompareLosses({job("a-1", 30, 3, 0), other}, ComparedBy::kTokens);
+  ASSERT_EQ(compared.status(), absl::OkStatus());
+  EXPECT_EQ(ComparisonReply(*compared, 0, "table").text,
+            "TOKENS     a-1     b-2    Δ b-2      Δ %\n"
+            "    30  3.7000  4.2000  +0.5000  +13.514\n"
+            "    60  3.4000  3.9000  +0.5000  +14.706\n");
+  EXPECT_EQ(ComparisonReply(*compared, 0, "csv").text,
+            "tokens,a-1,b-2,percent:b-2\n30,3.7,4.2,13.5135\n60,3.4,3.9,14.7059\n");
+  const auto json = nlohmann::json::parse(ComparisonReply(*compared, 0, "json").json);
+  EXPECT_EQ(json["tokens"][1]["tokens"], 60);
+  // A loss that is not finite is no end of a line.
+  other.samples[1].set_loss(std::nan(""));
+  const auto gap = CompareLosses({job("a-1", 30, 3, 0), other}, ComparedBy::kTokens);
+  ASSERT_EQ(gap.status(), absl::OkStatus());
+  EXPECT_EQ(gap->rows[0].at, 30);
+  EXPECT_DOUBLE_EQ(gap->rows[0].losses[1], 4.2);
+  EXPECT_THAT(
+      CompareLosses({job("a-1", 30, 3, 0), job("c-3", 200, 2, 0)}, ComparedBy::kTokens)
+          .status()
+          .message(),
+      HasSubstr(
+          "within all samples: a-1 has 3 samples from 30 to 90 tokens, c-3 has 2 samples from "
+          "200 to 400 tokens"));
 }
 
 }  // namespace

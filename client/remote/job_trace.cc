@@ -1,8 +1,9 @@
 // `nibble job trace`: a timeline of the next steps of a running job, of all its ranks, for
-// Perfetto.
+// Perfetto; or the life of a job as OpenTelemetry spans.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,8 +13,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "client/export/otlp_trace.h"
 #include "client/remote/coordinator_client.h"
 #include "client/remote/remote_commands.h"
+#include "client/remote/rpcs.h"
 #include "client/remote/terminal.h"
 #include "client/remote/verb.h"
 #include "client/shell/output.h"
@@ -22,6 +26,7 @@
 #include "common/counted.h"
 #include "common/files/staged_file.h"
 #include "common/status_macros.h"
+#include "common/version/build_version.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 
 namespace nibble {
@@ -32,6 +37,7 @@ struct TraceFlags {
   std::string job;
   int64_t steps = 2;
   std::string output = "trace.json";
+  std::string otlp;  // empty: a timeline of steps
 };
 
 // The array of events in a file, made of the lines of several such arrays.
@@ -66,7 +72,34 @@ class TraceFile {
   int64_t ranks_ = 0;
 };
 
+absl::StatusOr<Reply> LifeOf(Session& session, const TraceFlags& flags) {
+  JobLife life = {.now_unix_ms = absl::ToUnixMillis(absl::Now()), .version = BuildVersion()};
+  NIBBLE_ASSIGN_OR_RETURN(life.job, FindJob(session, flags.job));
+  v1::ListJobEventsRequest events;
+  events.set_job(life.job.id());
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListJobEventsResponse listed,
+                          session.Call(kListJobEvents, events));
+  life.events = {listed.events().begin(), listed.events().end()};
+  v1::ListCheckpointsRequest checkpoints;
+  checkpoints.set_job(life.job.id());
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse stored,
+                          session.client().CallAllPages(kListCheckpoints, checkpoints));
+  life.checkpoints = {stored.checkpoints().begin(), stored.checkpoints().end()};
+  const nlohmann::ordered_json trace = OtlpTrace(life);
+  // On one line, as OpenTelemetry's collector reads files. Texts may contain any bytes.
+  NIBBLE_RETURN_IF_ERROR(ReplaceFile(
+      flags.otlp,
+      trace.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"));
+  Reply reply{.text = absl::StrCat(flags.otlp, ": ", Counted(SpansOf(trace), "span"), "\n")};
+  if (listed.dropped() > 0) {
+    reply.notes = {
+        absl::StrCat("the oldest ", Counted(listed.dropped(), "event"), " are no longer stored")};
+  }
+  return reply;
+}
+
 absl::StatusOr<Reply> TraceOf(Session& session, const TraceFlags& flags) {
+  if (!flags.otlp.empty()) return LifeOf(session, flags);
   NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   NIBBLE_ASSIGN_OR_RETURN(TraceFile file, TraceFile::Create(flags.output));
   v1::StreamLogsRequest request;
@@ -104,10 +137,18 @@ void AddJobTraceVerb(Command job, int& exit_code) {
   AddJobOption(trace, flags->job);
   trace.Add("--steps", flags->steps, "number of steps").WholeNumber(1, 100).ShowDefault();
   trace.Add("-o,--output", flags->output, "the file to write").ShowDefault();
+  trace
+      .Add("--otlp", flags->otlp,
+           "instead write the life of the job, running or finished, to this file: OpenTelemetry "
+           "spans as OTLP/JSON")
+      .Excludes("--steps")
+      .Excludes("--output");
   trace.OnParsed([flags, &exit_code, run = Remote<TraceFlags>("job trace", TraceOf)] {
     exit_code = Finish("job trace", flags->remote.print, run(*flags));
   });
-  trace.Footer("Example: nibble job trace train-1 --steps 2 -o trace.json");
+  trace.Footer(
+      "Example: nibble job trace train-1 --steps 2 -o trace.json\n"
+      "         nibble job trace train-1 --otlp train-1.otlp.json");
 }
 
 }  // namespace nibble

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,10 +15,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "client/remote/event_lines.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
+#include "client/remote/run_watch.h"
 #include "client/remote/terminal.h"
 #include "client/remote/verb.h"
 #include "client/remote/watch_display.h"
@@ -308,6 +311,17 @@ struct FollowFlags {
 };
 
 absl::StatusOr<Reply> Watch(Session& session, const FollowFlags& flags) {
+  if (const std::optional<std::string> directory = RunDirectory(flags.job, flags.remote)) {
+    if (session.for_programs()) {
+      return absl::InvalidArgumentError(
+          "-o json and yaml are for jobs of a cluster; for a run without one: nibble job metrics "
+          "DIR --follow -o json");
+    }
+    if (!flags.reference.empty()) {
+      return absl::InvalidArgumentError("reference: is for jobs of a cluster");
+    }
+    return WatchRun(session, *directory, std::filesystem::path(*directory).filename().string());
+  }
   NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, flags.job));
   if (flags.reference.empty()) return WatchJob(session, job.id());
   if (session.for_programs()) {
@@ -377,7 +391,11 @@ absl::StatusOr<Reply> Logs(Session& session, const FollowFlags& flags) {
 void AddJobFollowVerbs(Command job, int& exit_code) {
   RemoteVerb<FollowFlags> watch(job, "watch",
                                 "Follow progress, losses and events until the job finishes");
-  AddJobOption(watch.app(), watch->job);
+  watch.app()
+      .Add("JOB", watch->job,
+           "id, such as train-7, or a unique name or prefix of an id; or the output directory of a "
+           "run on this machine, such as runs/train")
+      .Required();
   watch.app().Add("--reference", watch->reference,
                   "another job, whose losses are shown beside this one's");
   watch.Runs(exit_code, Watch);

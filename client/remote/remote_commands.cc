@@ -89,7 +89,7 @@ _nibble() {
     if [[ $word == = ]]; then continue; fi
     case "$before" in
       --server) server=(--server "$word") ;;
-      --timeout | --output | -o) ;;
+      --timeout | --output | -o | --token-file | --tls-cert | --tls-key | --tls-ca) ;;
       *)
         if [[ $before == : && ${#server[@]} -gt 0 ]]; then
           server[1]+=":$word"
@@ -214,6 +214,7 @@ void AddRemoteCommands(Command app, int& exit_code) {
   AddRecipeVerbs(AddRecipeCommand(app, exit_code, JobRecipes()), exit_code);
   AddWorkerNoun(app, exit_code);
   AddQueueNoun(app, exit_code);
+  AddTokenNoun(app, exit_code);
   AddOrphanVerbs(NounOf(app, "checkpoint", "Checkpoints of jobs"), exit_code);
 }
 

@@ -33,6 +33,7 @@ void AddJobTraceVerb(Command job, int& exit_code);    // job_trace: trace
 void AddRecipeVerbs(Command recipe, int& exit_code);  // recipe_verbs: get, set, history, rollback
 void AddWorkerNoun(Command app, int& exit_code);      // worker_queue_verbs
 void AddQueueNoun(Command app, int& exit_code);       // worker_queue_verbs
+void AddTokenNoun(Command app, int& exit_code);       // token_verbs: create, list, revoke
 void AddOrphanVerbs(Command checkpoint, int& exit_code);  // checkpoint_verbs: orphans, adopt, ...
 
 // `nibble completion bash | zsh | fish`: a script that completes every noun, verb and option that

@@ -8,8 +8,8 @@
 
 namespace nibble {
 
-// A unary method of the service. coordinator_client_test checks each one against the service's
-// descriptor.
+// A unary method of the service, or the path of one of another service. coordinator_client_test
+// checks each one against the service's descriptor.
 template <class Request, class Response>
 struct Rpc {
   const char* method;

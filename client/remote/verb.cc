@@ -158,7 +158,9 @@ absl::StatusOr<v1::Job> FindJob(Session& session, const std::string& given) {
 absl::StatusOr<Reply> RunRemote(const std::string& command, const RemoteFlags& flags,
                                 const std::function<absl::StatusOr<Reply>(Session&)>& run) {
   NIBBLE_ASSIGN_OR_RETURN(std::string server, FindServerAddress(flags.server));
-  ClientOptions options = {.server = std::move(server), .author = AuthorName()};
+  NIBBLE_ASSIGN_OR_RETURN(ClientAccess access, FindAccess(flags, server));
+  ClientOptions options = {
+      .server = std::move(server), .access = std::move(access), .author = AuthorName()};
   options.say = [&command](const std::string& text) { Tell(command, text); };
   options.fails_at_once = flags.timeout.empty();
   if (!flags.timeout.empty()) {

@@ -105,7 +105,10 @@ StyledLine HeadLine(const WatchState& state, int64_t now_unix_ms, bool keys) {
     line.Add("  (to be paused)");
   }
   if (job.goal() == v1::JOB_GOAL_CANCEL && !IsOver(job.state())) line.Add("  (to be cancelled)");
-  line.Add(absl::StrCat("  ", job.owner(), ", queue ", job.scheduling().queue()));
+  // A run without a cluster has neither.
+  if (!job.scheduling().queue().empty()) {
+    line.Add(absl::StrCat("  ", job.owner(), ", queue ", job.scheduling().queue()));
+  }
   if (keys) line.Add("  ?: keys, q: detach", Ink::kFaint);
   return line;
 }
@@ -259,8 +262,7 @@ std::vector<StyledLine> HelpLines(bool utf8) {
   lines.emplace_back("");
   lines.emplace_back("Under the plot, to its scale", Ink::kStrong);
   lines.emplace_back(absl::StrCat("  timeline  recipe revisions: ", shades));
-  lines.emplace_back(
-      "  marks     c checkpoint, R restart, g spike or guard, ! loss not finite");
+  lines.emplace_back("  marks     c checkpoint, R restart, g spike or guard, ! loss not finite");
   return lines;
 }
 

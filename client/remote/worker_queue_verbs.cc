@@ -12,6 +12,7 @@
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/verb.h"
+#include "client/remote/worker_topology.h"
 #include "client/shell/command_line.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
@@ -78,7 +79,8 @@ std::string WorkerText(const v1::Worker& worker) {
   for (const std::string& flag : worker.flags()) list.Add("flag", flag);
   list.Add("daemon", absl::StrCat(identity.version().empty() ? "?" : identity.version(),
                                   ", incarnation ", identity.incarnation()));
-  return list.Text();
+  const std::string topology = TopologyTable(identity.topology());
+  return topology.empty() ? list.Text() : absl::StrCat(list.Text(), "\n", topology);
 }
 
 absl::StatusOr<Reply> ListWorkers(Session& session, const WorkerFlags&) {

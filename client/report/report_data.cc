@@ -15,7 +15,7 @@
 #include "client/report/series.h"
 #include "common/counted.h"
 #include "common/text/text.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
 
 namespace nibble {
 namespace {
@@ -182,14 +182,16 @@ DataJson Headline(const ReportInput& input, const std::vector<Difference>& diffe
     break;
   }
   for (const Difference& difference : differences) {
-    if (difference.job != job.id() || difference.by_step.size() == 0) continue;
-    const double last = LastMean(difference.by_step);
-    facts.push_back(Fact(absl::StrCat("Loss against ", input.compared[0].job.id()),
-                         absl::StrFormat("%+.2f %%", last),
-                         absl::StrCat("mean of the last ",
-                                      std::min(difference.by_step.size(),
-                                               2 * SmoothingReach(difference.by_step.size()) + 1),
-                                      " common steps; positive is worse")));
+    const Points& points = input.by_tokens ? difference.by_tokens : difference.by_step;
+    if (difference.job != job.id() || points.size() == 0) continue;
+    const double last = LastMean(points);
+    facts.push_back(
+        Fact(absl::StrCat("Loss against ", input.compared[0].job.id()),
+             absl::StrFormat("%+.2f %%", last),
+             absl::StrCat("mean of the last ",
+                          std::min(points.size(), 2 * SmoothingReach(points.size()) + 1),
+                          input.by_tokens ? " samples at equal tokens" : " common steps",
+                          "; positive is worse")));
   }
   const double rate = Median(Values(record, &StepFigures::tokens_per_second));
   if (std::isfinite(rate)) {
@@ -406,7 +408,7 @@ DataJson ReportData(const ReportInput& input) {
     return RawAndSmooth(CurveOf(record, figure), columns / 2);
   };
   return {{"title", absl::StrCat(job.id(), " – report")},
-          {"version", absl::StrCat("nibble ", kVersion)},
+          {"version", absl::StrCat("nibble ", BuildVersion())},
           {"made", TimeText(input.now_unix_ms)},
           {"job",
            {{"id", job.id()},
@@ -414,6 +416,7 @@ DataJson ReportData(const ReportInput& input) {
             {"tone", ToneOf(job.state())},
             {"subtitle", subtitle},
             {"steps", job.shape().steps()}}},
+          {"axis", input.by_tokens ? "tokens" : "steps"},
           {"headline", Headline(input, differences, precision)},
           {"notes", input.notes},
           {"texts", TextsJson(input, precision, record.steps.size())},

@@ -37,6 +37,7 @@ struct ReportedEvent {
 struct ReportInput {
   ReportedJob job;
   std::vector<ReportedJob> compared;        // the first one is the reference of the differences
+  bool by_tokens = false;                   // the page begins over tokens, not over steps
   std::vector<ReportedRevision> revisions;  // by number
   std::vector<ReportedEvent> events;        // oldest first
   std::vector<v1::Checkpoint> checkpoints;

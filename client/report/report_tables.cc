@@ -10,8 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "common/counted.h"
 #include "common/text/text.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
 
 namespace nibble {
 namespace {
@@ -111,7 +112,11 @@ TableJson CheckpointTable(const ReportInput& input) {
                               false);
   for (const v1::Checkpoint& checkpoint : input.checkpoints) {
     std::vector<std::string> remarks;
-    if (checkpoint.left()) remarks.push_back("of an abandoned branch of history");
+    if (checkpoint.harmed()) {
+      remarks.push_back("abandoned by a guard's rollback");
+    } else if (checkpoint.left()) {
+      remarks.push_back("of an abandoned branch of history");
+    }
     if (!checkpoint.pins().empty()) {
       remarks.push_back(absl::StrCat("pinned by ", absl::StrJoin(checkpoint.pins(), ", ")));
     }
@@ -169,9 +174,29 @@ TableJson PathTable(const ReportInput& input) {
 
 std::string ShareText(double value) { return absl::StrFormat("%.3g %%", 100 * value); }
 
+// "ranks 0-3 of 8": those of the latest attempt on this worker; empty: none.
+std::string RanksOn(const v1::Job& job, const std::string& worker) {
+  const v1::Attempt* latest = job.has_attempt() ? &job.attempt() : nullptr;
+  if (latest == nullptr && job.recent_attempts_size() > 0) {
+    latest = &job.recent_attempts(job.recent_attempts_size() - 1);
+  }
+  if (latest == nullptr) return "";
+  for (const v1::Placement& placement : latest->placements()) {
+    if (placement.worker() != worker) continue;
+    const int64_t first = placement.first_rank();
+    const int64_t last = first + placement.slots_size() - 1;
+    return absl::StrCat(
+        first == last ? absl::StrCat("rank ", first) : absl::StrCat("ranks ", first, " to ", last),
+        " of ", latest->world());
+  }
+  return "";
+}
+
 // The words of the start event that the environment shows, in this order.
 constexpr std::pair<const char*, const char*> kStartFields[] = {
     {"version", "trainer"},
+    {"host", "host of rank 0"},
+    {"processor", "processor of rank 0"},
     {"device", "device"},
     {"ranks", "ranks"},
     {"threads", "threads of a rank"},
@@ -224,21 +249,28 @@ TableJson EnvironmentList(const ReportInput& input) {
     if (!value.empty()) list.push_back({name, value});
   };
   const v1::Job& job = input.job.job;
-  add("report", absl::StrCat("nibble ", kVersion));
+  add("report", absl::StrCat("nibble ", BuildVersion()));
   for (const auto& [field, name] : kStartFields) {
     for (const auto& [given, value] : input.job.record.start) {
       if (given == field) add(name, value);
     }
   }
-  add("model", absl::StrCat(job.shape().model(), ", ", job.shape().parameters(), " parameters"));
+  add("model", absl::StrCat(job.shape().model(), ", ",
+                            CountText(static_cast<double>(job.shape().parameters())),
+                            " parameters"));
   for (const v1::Worker& worker : input.workers) {
     const v1::WorkerIdentity& identity = worker.identity();
-    std::vector<std::string> parts = {
-        absl::StrCat(identity.slots(), " × ", identity.hardware().model())};
+    const std::string ranks = RanksOn(job, identity.name());
+    std::vector<std::string> parts;
+    if (!ranks.empty()) parts.push_back(ranks);
+    parts.push_back(identity.hardware().device() == v1::DEVICE_CPU
+                        ? absl::StrCat(Counted(identity.slots(), "slot"), " on CPU")
+                        : absl::StrCat(identity.slots(), " × ", identity.hardware().model()));
     if (identity.hardware().memory_bytes() > 0) {
       parts.push_back(absl::StrCat(BytesText(identity.hardware().memory_bytes()), " each"));
     }
     if (identity.hardware().fp4_tensor_cores()) parts.emplace_back("FP4 tensor cores");
+    if (!identity.address().empty()) parts.push_back(absl::StrCat("at ", identity.address()));
     parts.push_back(
         absl::StrCat("nibble-worker ", absl::StripPrefix(identity.version(), "nibble ")));
     add(absl::StrCat("worker ", identity.name()), absl::StrJoin(parts, ", "));

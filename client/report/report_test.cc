@@ -105,6 +105,31 @@ TEST(ReportDataTest, AJobWithoutAStepHasAReport) {
   EXPECT_THAT(ReportPage(data), HasSubstr("</html>"));
 }
 
+TEST(ReportDataTest, OverTokensTheHeadlineComparesAtEqualTokens) {
+  ReportInput input = MakeRun({});
+  EXPECT_EQ(ReportData(input)["axis"], "steps");
+  input.by_tokens = true;
+  const Json data = ReportData(input);
+  EXPECT_EQ(data["axis"], "tokens");
+  EXPECT_THAT(data["headline"].dump(), HasSubstr("samples at equal tokens"));
+}
+
+TEST(ReportDataTest, TheEnvironmentNamesCommitHostProcessorCollectivesAndRanks) {
+  const Json environment = ReportData(MakeRun({}))["environment"];
+  const auto value = [&](const std::string& name) -> std::string {
+    for (const Json& one : environment) {
+      if (one[0] == name) return one[1];
+    }
+    return "";
+  };
+  EXPECT_EQ(value("trainer"), "0.1.0, commit 2df3eca");
+  EXPECT_EQ(value("host of rank 0"), "node-1");
+  EXPECT_EQ(value("processor of rank 0"), "Xeon, 2 threads");
+  EXPECT_EQ(value("collectives"), "gloo");
+  EXPECT_EQ(value("worker w1"),
+            "ranks 0 to 1 of 2, 2 slots on CPU, at 10.0.0.1:7800, nibble-worker 0.1.0");
+}
+
 TEST(ReportDataTest, ALossThatIsNotFiniteIsAGapAndIsNamed) {
   ReportInput input = MakeRun({});
   input.job.record.steps[299].loss = std::nan("");

@@ -103,7 +103,10 @@ void AddAttempts(int64_t steps, v1::Job& job) {
       attempt.mutable_resume()->set_job(job.id());
       attempt.mutable_resume()->set_step(steps / 2);
     }
-    attempt.add_placements()->set_worker("w1");
+    v1::Placement& placement = *attempt.add_placements();
+    placement.set_worker("w1");
+    placement.add_slots(0);
+    placement.add_slots(1);
   }
 }
 
@@ -124,7 +127,18 @@ ReportInput MakeRun(const MadeRun& run) {
   input.job.record.validation["held-out"] = {{run.steps / 2, 3.0}, {run.steps, 2.71}};
   input.job.record.notes.push_back(
       {run.steps / 3, "2026-01-31T12:00:40.000Z", "guard", "spike guard: skipped, z = 7.1"});
-  input.job.record.start = {{"version", "0.1.0"}, {"device", "cpu"}, {"threads", "1"}};
+  input.job.record.start = {{"version", "0.1.0, commit 2df3eca"},
+                            {"device", "cpu"},
+                            {"threads", "1"},
+                            {"collectives", "gloo"},
+                            {"host", "node-1"},
+                            {"processor", "Xeon, 2 threads"}};
+  v1::WorkerIdentity& worker = *input.workers.emplace_back().mutable_identity();
+  worker.set_name("w1");
+  worker.set_slots(2);
+  worker.set_address("10.0.0.1:7800");
+  worker.set_version("0.1.0");
+  worker.mutable_hardware()->set_device(v1::DEVICE_CPU);
   if (run.compared) {
     input.compared.push_back({JobOf("bf16-6", run.steps), {}});
     AddSteps(run.steps, 0.99, input.compared[0].record);

@@ -15,7 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "client/shell/output.h"
 #include "common/near_name.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
 
 namespace nibble {
 namespace {
@@ -33,7 +33,8 @@ bool IsOption(const std::string& word) { return word.size() > 1 && word[0] == '-
 // Whether `word` is one of the options that may stand before the verb; `value_follows` is set if
 // its value is the next word.
 bool IsVerbOption(const std::string& word, bool& value_follows) {
-  for (const char* name : {"--server", "--timeout", "--output", "-o"}) {
+  for (const char* name : {"--server", "--timeout", "--output", "-o", "--token-file", "--tls-cert",
+                           "--tls-key", "--tls-ca"}) {
     value_follows = word == name;
     if (value_follows || absl::StartsWith(word, absl::StrCat(name, "="))) return true;
   }
@@ -96,7 +97,7 @@ Command NounOf(Command app, const std::string& name, const std::string& help) {
   return app.AddSubcommand(name, help).RequireSubcommand();
 }
 
-std::string VersionText() { return absl::StrCat("nibble ", kVersion); }
+std::string VersionText() { return absl::StrCat("nibble ", BuildVersion()); }
 
 void AddOutputOption(Command verb, std::string& print, const std::vector<std::string>& more) {
   std::vector<std::string> formats = {print, "json", "yaml"};
@@ -140,6 +141,19 @@ void AddServerOptions(Command verb, RemoteFlags& flags) {
       verb, "--timeout", flags.timeout,
       "how long to retry an unreachable coordinator, such as 30s; default: 10s, or no retry if "
       "nothing listens on this machine");
+  const std::string group = "Security";
+  verb.Add("--token-file", flags.token_file,
+           "file with the caller's token; default: NIBBLE_TOKEN, else the file NIBBLE_TOKEN_FILE")
+      .Group(group);
+  verb.Add("--tls-cert", flags.tls_cert,
+           "PEM file of the caller's certificate; default: NIBBLE_TLS_CERT")
+      .Group(group);
+  verb.Add("--tls-key", flags.tls_key, "PEM file of its private key; default: NIBBLE_TLS_KEY")
+      .Group(group);
+  verb.Add("--tls-ca", flags.tls_ca,
+           "PEM file of the authorities that sign the coordinator's certificate; default: "
+           "NIBBLE_TLS_CA")
+      .Group(group);
 }
 
 void TimeoutEndsWait(Command verb) {

@@ -38,15 +38,16 @@ void AddModelOptions(Command verb, InferenceFlags& flags);
 
 // ---- Options of verbs that call a coordinator --------------------------------------------------
 
-// --server, --timeout, --output.
+// --server, --timeout, --output, and who calls.
 struct RemoteFlags {
   std::string server;
-  std::string timeout;  // empty: not given
+  std::string token_file, tls_cert, tls_key, tls_ca;  // paths; empty: not given
+  std::string timeout;                                // empty: not given
   std::string print = "table";
   std::vector<std::string> formats;  // of --output, besides table, json and yaml
 };
 void AddRemoteOptions(Command verb, RemoteFlags& flags);
-// --server and --timeout alone, for a verb whose -o is a file.
+// As above without --output, for a verb whose -o is a file.
 void AddServerOptions(Command verb, RemoteFlags& flags);
 // Replaces the help of --timeout: in a verb that waits, it also limits the wait.
 void TimeoutEndsWait(Command verb);

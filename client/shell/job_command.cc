@@ -90,15 +90,12 @@ std::string ValidationText(const JobSpec& spec) {
 std::string GuardsText(const JobSpec& spec) {
   const GuardSpec& guards = spec.guards;
   bool promotes = guards.non_finite == NonFinitePolicy::kPromote;
-  bool rolls_back = guards.non_finite == NonFinitePolicy::kRollBack ||
-                    guards.after_skips == SkipsPolicy::kRollBack;
   std::string text =
       absl::StrCat("non_finite: ", std::string(ChoiceName(guards.non_finite)), " (then ",
                    std::string(ChoiceName(guards.after_skips)), " after ", guards.max_skips, ")");
   const auto add = [&](const char* name, auto policy) {
     absl::StrAppend(&text, ", ", name, ": ", std::string(ChoiceName(policy)));
     promotes |= policy == decltype(policy)::kPromote;
-    rolls_back |= policy == decltype(policy)::kRollBack;
   };
   add("spike", guards.spike);
   add("gradient_norm", guards.gradient_norm);
@@ -106,9 +103,12 @@ std::string GuardsText(const JobSpec& spec) {
   add("underflow", guards.underflow);
   add("clipped", guards.clipped);
   if (promotes) absl::StrAppend(&text, "; promotions of ", guards.promote_steps, " steps");
-  if (rolls_back) {
+  if (RollsBack(guards)) {
     absl::StrAppend(&text, "; at most ", guards.max_rollbacks, " rollbacks in a row, with ",
                     guards.promote_layers, " in BF16");
+    if (guards.rollback_lr_scale != 1) {
+      absl::StrAppend(&text, " and the learning rate times ", guards.rollback_lr_scale);
+    }
   }
   return text;
 }

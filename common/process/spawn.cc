@@ -2,9 +2,12 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,6 +41,23 @@ std::vector<std::string> EnvironmentWith(const std::map<std::string, std::string
   return all;
 }
 
+// Sets of CPUs and NUMA nodes as the kernel takes them.
+class BitSet {
+ public:
+  void Add(int bit) {
+    const auto word = static_cast<size_t>(bit) / kBits;
+    if (words_.size() <= word) words_.resize(word + 1);
+    words_[word] |= 1UL << (static_cast<size_t>(bit) % kBits);
+  }
+  const unsigned long* data() const { return words_.data(); }  // NOLINT(google-runtime-int)
+  size_t bytes() const { return words_.size() * sizeof(words_[0]); }
+  size_t bits() const { return words_.size() * kBits; }
+
+ private:
+  static constexpr size_t kBits = 8 * sizeof(unsigned long);  // NOLINT(google-runtime-int)
+  std::vector<unsigned long> words_;                          // NOLINT(google-runtime-int)
+};
+
 // Pointers into `texts`, with a null pointer at the end, as exec takes them.
 std::vector<char*> PointersTo(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -70,6 +90,8 @@ struct Child {
   int report;       // takes the errno of a failed step
   int unused[2];    // the parent's ends of these pipes
   int last_descriptor;
+  const BitSet& cpus;   // empty: unchanged
+  const BitSet& nodes;  // empty: unchanged
 };
 
 [[noreturn]] void Fail(int report) {
@@ -107,6 +129,15 @@ struct Child {
   }
   if (close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) != 0) {
     for (int fd = 3; fd <= child.last_descriptor; ++fd) (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+  }
+  // The kernel takes one bit less of nodes than it is told.
+  if (child.cpus.bytes() > 0 &&
+      syscall(SYS_sched_setaffinity, 0, child.cpus.bytes(), child.cpus.data()) != 0) {
+    Fail(child.report);
+  }
+  if (child.nodes.bytes() > 0 &&
+      syscall(SYS_set_mempolicy, MPOL_PREFERRED, child.nodes.data(), child.nodes.bits() + 1) != 0) {
+    Fail(child.report);
   }
   char byte;
   ssize_t got;
@@ -155,6 +186,9 @@ absl::StatusOr<pid_t> SpawnProcess(const SpawnOptions& options) {
   Pipe go, report;
   if (absl::Status status = go.Open(); !status.ok()) return status;
   if (absl::Status status = report.Open(); !status.ok()) return status;
+  BitSet cpus, nodes;
+  for (const int cpu : options.cpus) cpus.Add(cpu);
+  if (options.memory_node >= 0) nodes.Add(options.memory_node);
   OwnedDescriptor null;
   Child child = {.options = options,
                  .program = program.c_str(),
@@ -165,7 +199,9 @@ absl::StatusOr<pid_t> SpawnProcess(const SpawnOptions& options) {
                  .go = go.read.get(),
                  .report = report.write.get(),
                  .unused = {go.write.get(), report.read.get()},
-                 .last_descriptor = LastDescriptor()};
+                 .last_descriptor = LastDescriptor(),
+                 .cpus = cpus,
+                 .nodes = nodes};
   for (int& fd : child.standard) {
     if (fd != SpawnOptions::kNull) continue;
     if (null.get() < 0) null = OwnedDescriptor(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -190,6 +226,8 @@ absl::StatusOr<pid_t> SpawnProcess(const SpawnOptions& options) {
   }
   return status;
 }
+
+bool MaySetMemoryPolicy() { return syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) == 0; }
 
 absl::StatusOr<ProcessIdentity> StartDetached(const DetachedProgram& program) {
   const int log = open(program.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);

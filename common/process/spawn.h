@@ -44,6 +44,8 @@ struct SpawnOptions {
   // when the child changes its credentials, and does not apply it to the child's own children.
   bool dies_with_thread = false;
   const sigset_t* blocked_signals = nullptr;  // null: none
+  std::vector<int> cpus;  // that the child may run on (sched_setaffinity); empty: as this thread
+  int memory_node = -1;   // NUMA node whose memory it prefers (set_mempolicy); -1: as this thread
   // Called in this process before the program runs. If it returns an error, the program never runs
   // and SpawnProcess returns that error.
   std::function<absl::Status(pid_t child)> before_program = nullptr;
@@ -62,6 +64,10 @@ struct DetachedProgram {
 // Starts a process that outlives this one: it leads its own session, and its output is appended to
 // a log. Nobody owns it; it is found again by its identity. Errors as SpawnProcess.
 absl::StatusOr<ProcessIdentity> StartDetached(const DetachedProgram& program);
+
+// Whether this process may set memory policies; containers often forbid it. Sets the calling
+// thread's policy to the default.
+bool MaySetMemoryPolicy();
 
 }  // namespace nibble
 

@@ -1,6 +1,7 @@
 #include "common/process/spawn.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -122,6 +123,29 @@ TEST_F(SpawnTest, TheProgramRunsOnlyIfTheCallBeforeItSucceeds) {
   EXPECT_GT(seen, 0);
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
   EXPECT_NE(access(trace.c_str(), F_OK), 0);
+}
+
+TEST_F(SpawnTest, AChildCanBeBoundToCpusAndPreferTheMemoryOfANode) {
+  cpu_set_t before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &before)) --last;
+  const std::vector<std::string> show = {"/bin/grep", "Cpus_allowed_list", "/proc/self/status"};
+  RunProgram({.arguments = show, .cpus = {last}});
+  EXPECT_EQ(Log(), absl::StrCat("Cpus_allowed_list:\t", last, "\n"));
+  cpu_set_t after;
+  ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&before, &after)) << "the parent is not bound";
+  if (!MaySetMemoryPolicy()) GTEST_SKIP() << "memory policies are forbidden here";
+  RunProgram({.arguments = {"/bin/cat", "/proc/self/numa_maps"}, .memory_node = 0});
+  if (Log().empty()) GTEST_SKIP() << "this kernel does not show memory policies";
+  EXPECT_THAT(Log(), HasSubstr(" prefer:0 "));
+}
+
+TEST_F(SpawnTest, CpusThatDoNotExistAreAnError) {
+  const absl::Status refused =
+      SpawnProcess({.arguments = {"/bin/true"}, .cpus = {60'000}}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
 }
 
 TEST_F(SpawnTest, AChildDiesWithTheThreadThatStartedIt) {

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/reference.h"
 #include "kernels/tensor/hadamard_signs.h"
+#include "kernels/tensor/quant_stats.h"
 
 namespace nibble::cpu {
 namespace {
@@ -78,15 +79,7 @@ BlockScale ScaleOf(const FormatInfo& format, float amax, const Nvfp4::TensorScal
 void CopyTotals::Merge(const CopyTotals& other) {
   amax_bits = std::max(amax_bits, other.amax_bits);
   non_finite += other.non_finite;
-  stats.error_coarse += other.stats.error_coarse;
-  stats.error_fine += other.stats.error_fine;
-  stats.square_coarse += other.stats.square_coarse;
-  stats.square_fine += other.stats.square_fine;
-  stats.nonzero += other.stats.nonzero;
-  stats.underflow += other.stats.underflow;
-  stats.clipped += other.stats.clipped;
-  stats.min_scale = std::min(stats.min_scale, other.stats.min_scale);
-  stats.max_scale = std::max(stats.max_scale, other.stats.max_scale);
+  nibble::Merge(other.stats, stats);
 }
 
 CopyPlan::CopyPlan(const LaneKernels& kernels, const QuantizeRequest& request,

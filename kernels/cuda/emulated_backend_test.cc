@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
@@ -81,6 +83,52 @@ TEST_F(EmulatedBackend, MatchesTheCpuBackendInEveryFormat) {
     run(spec);
   }
   EXPECT_EQ(checker.differences(), 0);
+}
+
+// Packed copies alone take loops of their own, if the formula is the present one and the tile's
+// rows are a multiple of 32: whole tiles, cut ones that still are, and others beside them, by every
+// variant of the kernels.
+TEST_F(EmulatedBackend, PackedCopiesMatchInWholeAndCutTilesByEveryVariant) {
+  Checker checker(*cpu_, *cuda_);
+  const auto run = [&](int64_t rows, int64_t cols, const OperandSpec& spec, bool bf16, int copies) {
+    CheckCase check;
+    check.seed = static_cast<uint64_t>(rows + copies);
+    check.temper = copies == 3 ? Temper::kNormal : Temper::kMixedBlocks;
+    check.bf16 = bf16;
+    check.rows = rows;
+    check.cols = cols;
+    check.stride = cols + 16;
+    for (CheckCopy* copy : {&check.row, &check.column}) {
+      const bool column = copy == &check.column;
+      copy->wanted = (copies & (column ? 2 : 1)) != 0;
+      copy->spec = spec;
+      if (column) copy->spec.hadamard.size = 16;
+      copy->random = {.seed = 3, .stream = column ? 2u : 1u, .step = 9};
+    }
+    const absl::Status status = checker.Run(check);
+    EXPECT_TRUE(status.ok()) << status;
+  };
+  for (const uint32_t together : {0u, 1u, 2u}) {
+    cuda_->SetTuning(
+        {.rows_together = together, .amax_ahead = together != 1, .early_tiles = together == 0});
+    for (const auto& [rows, cols] : {std::pair(128, 128), {96, 144}, {48, 64}, {272, 272}}) {
+      for (const Rounding rounding : {Rounding::kNearest, Rounding::kStochastic}) {
+        for (const FormulaVersion formula : {FormulaVersion::kTe2_14, FormulaVersion::kTePre2_14}) {
+          OperandSpec spec;
+          spec.rounding = rounding;
+          spec.formula = formula;
+          for (const int copies : {1, 2, 3}) {
+            run(rows, cols, spec, true, copies);
+            run(rows, cols, spec, false, copies);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(checker.differences(), 0);
+  for (const auto& [path, tally] : checker.by_path()) {
+    EXPECT_EQ(path.find("naive"), std::string::npos) << path;
+  }
 }
 
 TEST_F(EmulatedBackend, WritesTheHeadOfAnEmptyMatrix) {

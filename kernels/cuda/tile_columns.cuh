@@ -93,16 +93,17 @@ __device__ __forceinline__ void StoreEmulatedColumns(uint64_t to, uint32_t strid
 }
 
 // A thread keeps its two columns and goes down the tile's blocks; a warp takes 64 columns. Packed
-// codes replace what the warp has read of the tile (see tile_memory.cuh).
-template <bool kF32, bool kStochastic, bool kHadamard, bool kSquare>
+// codes replace what the warp has read of the tile (see tile_memory.cuh). kPlain: see PlainPhase.
+template <bool kF32, bool kStochastic, bool kHadamard, bool kSquare, bool kPlain>
 __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlace& place,
                                             TileMemory<kF32>& memory) {
   using Shape = TileShape<kF32>;
   constexpr uint32_t kAcross = kTileCols / 2;
   constexpr uint32_t kStep = kTileThreads / kAcross;
   static_assert(kAcross % 32 == 0 && kStep == 2);
-  const Nvfp4::TensorScale tensor =
-      kHadamard ? ScaleOfSums(copy.figures->tensor) : copy.figures->tensor;
+  Nvfp4::TensorScale tensor = copy.figures->tensor;
+  if (kHadamard) tensor = ScaleOfSums(tensor);
+  if (kPlain) tensor.divide_first = false;
   const uint32_t first = threadIdx.x / kAcross;
   // Threads of a warp stay together: those beyond the tile repeat its last columns.
   if (threadIdx.x % kAcross / 32 * 64 >= place.cols) return false;
@@ -118,8 +119,8 @@ __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlac
       line, row_blocks, static_cast<uint32_t>(copy.first_block) + place.row / 16 + first);
   const uint32_t factors = Kept(SharedAddress(memory.column_factor));
   const uint32_t rows = Kept(place.rows);
-  const uint32_t packed = Kept(copy.codes != nullptr ? 1u : 0u);
-  const uint32_t emulated = Kept(copy.emulated != nullptr ? 1u : 0u);
+  const uint32_t packed = Kept(kPlain || copy.codes != nullptr ? 1u : 0u);
+  const uint32_t emulated = Kept(!kPlain && copy.emulated != nullptr ? 1u : 0u);
   uint32_t largest = 0;
 #pragma unroll 1
   for (uint32_t group = first; 16 * group < rows; group += kStep) {
@@ -161,7 +162,7 @@ __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlac
           EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits, signs, start,
                                        random_block + (k == 0 ? 0 : row_blocks), scale_code[k]);
     }
-    if (packed != 0) {
+    if (kPlain || packed != 0) {
       // All of the warp have read what the codes replace.
       __syncwarp();
       StoreShared16((codes_to + (group - first) * 16 * Shape::kRowBytes) ^
@@ -170,7 +171,7 @@ __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlac
       *reinterpret_cast<uint16_t*>(scales_to) =
           static_cast<uint16_t>(MultiplyAdd(scale_code[1], 256u, scale_code[0]));
     }
-    if (emulated != 0) {
+    if (!kPlain && emulated != 0) {
       const uint32_t row0 = place.row + 16 * group;
       const int64_t stride = 2 * copy.emulated_stride;
       const uint64_t to = copy.emulated_transposed

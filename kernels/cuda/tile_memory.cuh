@@ -26,6 +26,8 @@ inline constexpr uint32_t kTileThreads = 128;
 // Tiles are processed in bands of this many tile rows, so that neighbours in both directions are in
 // flight together and the second-level cache merges their short runs.
 inline constexpr uint32_t kTileBand = 8;
+// The phases' variant without tests takes tiles of a multiple of this many rows.
+inline constexpr uint32_t kPlainRows = 32;
 
 template <bool kF32>
 struct TileShape {

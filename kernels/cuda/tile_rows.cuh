@@ -67,14 +67,21 @@ __device__ __forceinline__ uint32_t TakeRun(uint32_t run, float (&v)[16], uint32
   return amax_bits;
 }
 
-// A thread keeps its block column of the tile and goes down its rows.
-template <bool kF32, bool kStochastic, bool kSquare>
+// A thread keeps its block column of the tile and goes down its rows. kTogether: how many rows at
+// once, in a loop without tests, for the copies that PlainPhase in tile_kernel.cuh allows; 0: one
+// row at a time of any copy.
+template <bool kF32, bool kStochastic, bool kSquare, uint32_t kTogether>
 __device__ __forceinline__ bool RowPhase(const CopyArgs& copy, const TilePlace& place,
                                          const TileMemory<kF32>& memory) {
   using Shape = TileShape<kF32>;
   constexpr uint32_t kAcross = kTileCols / 16;
   constexpr uint32_t kStep = kTileThreads / kAcross;
-  const Nvfp4::TensorScale tensor = copy.figures->tensor;
+  constexpr bool kPlain = kTogether != 0;
+  // The draws of two blocks are independent chains of products: together they wait less.
+  constexpr uint32_t kRows = kPlain ? kTogether : 1;
+  static_assert(!kPlain || kPlainRows % (kRows * kStep) == 0);
+  Nvfp4::TensorScale tensor = copy.figures->tensor;
+  if (kPlain) tensor.divide_first = false;
   const uint32_t block = threadIdx.x % kAcross;
   const uint32_t rows = Kept(place.rows);
   if (16 * block >= place.cols) return false;
@@ -93,28 +100,39 @@ __device__ __forceinline__ bool RowPhase(const CopyArgs& copy, const TilePlace& 
   const PhiloxStart start = kStochastic ? copy.figures->start : PhiloxStart();
   uint32_t random_block =
       MultiplyAdd(place.row + first, row_blocks, static_cast<uint32_t>(copy.first_block) + group);
-  const uint32_t packed = Kept(copy.codes != nullptr ? 1u : 0u);
-  const uint32_t emulated = Kept(copy.emulated != nullptr ? 1u : 0u);
+  const uint32_t packed = Kept(kPlain || copy.codes != nullptr ? 1u : 0u);
+  const uint32_t emulated = Kept(!kPlain && copy.emulated != nullptr ? 1u : 0u);
   uint32_t largest = 0;
 #pragma unroll 1
-  for (uint32_t row = first; row < rows; row += kStep) {
-    float v[16];
-    uint32_t signs[2];
-    uint32_t amax_bits = TakeRun<kF32>(run + row * Shape::kRowBytes, v, signs);
-    largest = MaxBits<uint32_t>(largest, amax_bits);
-    if constexpr (kSquare) amax_bits = memory.square_amax[row / 16][block];
-    uint32_t scale_code;
-    const BlockCodes codes = EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits,
-                                                          signs, start, random_block, scale_code);
-    random_block += kStep * row_blocks;
-    if (packed != 0) {
-      StoreGlobal8(MultiplyAddWide(row, code_stride, codes_to), codes.word[0], codes.word[1]);
-      StoreGlobal1(MultiplyAddWide(kSquare ? row / 16 : row, scale_stride, scale_to), scale_code);
+  for (uint32_t first_row = first; first_row < rows; first_row += kRows * kStep) {
+    BlockCodes codes[kRows];
+    uint32_t scale_code[kRows];
+#pragma unroll
+    for (uint32_t k = 0; k < kRows; ++k) {
+      const uint32_t row = first_row + k * kStep;
+      float v[16];
+      uint32_t signs[2];
+      uint32_t amax_bits = TakeRun<kF32>(run + row * Shape::kRowBytes, v, signs);
+      largest = MaxBits<uint32_t>(largest, amax_bits);
+      if constexpr (kSquare) amax_bits = memory.square_amax[row / 16][block];
+      codes[k] = EncodeTileBlock<kStochastic>(copy, tensor, factors, v, amax_bits, signs, start,
+                                              random_block, scale_code[k]);
+      random_block += kStep * row_blocks;
     }
-    if (emulated != 0) {
-      StoreEmulatedRun(
-          AddressOf(copy.emulated, place.row + row, 2 * copy.emulated_stride, 32 * group), codes,
-          EmulationTableFor(scale_code));
+#pragma unroll
+    for (uint32_t k = 0; k < kRows; ++k) {
+      const uint32_t row = first_row + k * kStep;
+      if (kPlain || packed != 0) {
+        StoreGlobal8(MultiplyAddWide(row, code_stride, codes_to), codes[k].word[0],
+                     codes[k].word[1]);
+        StoreGlobal1(MultiplyAddWide(kSquare ? row / 16 : row, scale_stride, scale_to),
+                     scale_code[k]);
+      }
+      if (!kPlain && emulated != 0) {
+        StoreEmulatedRun(
+            AddressOf(copy.emulated, place.row + row, 2 * copy.emulated_stride, 32 * group),
+            codes[k], EmulationTableFor(scale_code[k]));
+      }
     }
   }
   return largest >= kInfinityBits;

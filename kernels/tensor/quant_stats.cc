@@ -1,5 +1,6 @@
 #include "kernels/tensor/quant_stats.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -17,6 +18,18 @@ double Ratio(uint64_t part, uint64_t whole) {
 }
 
 }  // namespace
+
+void Merge(const StatSums& part, StatSums& sums) {
+  sums.error_coarse += part.error_coarse;
+  sums.error_fine += part.error_fine;
+  sums.square_coarse += part.square_coarse;
+  sums.square_fine += part.square_fine;
+  sums.nonzero += part.nonzero;
+  sums.underflow += part.underflow;
+  sums.clipped += part.clipped;
+  sums.min_scale = std::min(sums.min_scale, part.min_scale);
+  sums.max_scale = std::max(sums.max_scale, part.max_scale);
+}
 
 QuantStats Finish(const QuantHead& head, int64_t elements) {
   const StatSums& sums = head.stats;

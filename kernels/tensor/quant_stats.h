@@ -21,6 +21,10 @@ struct QuantStats {
   uint64_t non_finite;
 };
 
+// Adds the sums of another part of a tensor, quantised with the same amax: those of both parts, in
+// any order.
+void Merge(const StatSums& part, StatSums& sums);
+
 QuantStats Finish(const QuantHead& head, int64_t elements);
 
 }  // namespace nibble

@@ -281,6 +281,14 @@ std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::st
   if (!spec.ok()) return beyond;
   std::reverse(all.begin(), all.end());
   int64_t kept = 0;
+  int64_t harmed = 0;
+  // A guard that finds something in the step after the newest checkpoint rolls back to one of this
+  // step or before, the newest of which is kept.
+  const v1::Checkpoint* const newest = state.NewestGood(id);
+  const int64_t rollback_step = newest != nullptr && RollsBack(spec->guards)
+                                    ? newest->ref().step() - 1 - spec->guards.rollback_margin
+                                    : -1;
+  bool rolls_back = false;  // whether it was seen
   // Whether the newest checkpoint that survives the loss of any one worker was seen.
   bool copied = false;
   for (const v1::Checkpoint* checkpoint : all) {
@@ -289,11 +297,14 @@ std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::st
     if (checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED) continue;
     const bool safe = !copied && !checkpoint->left() && HasCopies(state, *checkpoint);
     copied |= safe;
-    const bool keep =
-        !checkpoint->left() &&
-        (kept < spec->checkpoints.keep_last || safe ||
-         (spec->checkpoints.keep_every > 0 && step % spec->checkpoints.keep_every == 0));
+    const bool fallback = !rolls_back && !checkpoint->left() && step <= rollback_step;
+    rolls_back |= fallback;
+    bool keep = !checkpoint->left() &&
+                (kept < spec->checkpoints.keep_last || safe || fallback ||
+                 (spec->checkpoints.keep_every > 0 && step % spec->checkpoints.keep_every == 0));
     kept += checkpoint->left() ? 0 : 1;
+    // Those that a rollback abandoned are kept for people to inspect, as many as good ones.
+    if (checkpoint->harmed()) keep = harmed++ < spec->checkpoints.keep_last;
     if (!keep && !InUse(state, *job, *checkpoint)) beyond.push_back(checkpoint->ref());
   }
   return beyond;

@@ -383,7 +383,7 @@ TEST(ClockJumpTest, ABackOffThatBeganUnderAWrongWallClockEndsOnTime) {
   coordinator.Tick();
   EXPECT_FALSE(coordinator.Job(job).has_attempt());
   coordinator.clock.JumpWall(-kMonthMs);
-  coordinator.clock.Advance(kSecondMs);  // to the next plan
+  coordinator.clock.Advance(1);  // a plan is made at the end of a back-off, not at its next second
   coordinator.Tick();
   EXPECT_EQ(coordinator.Job(job).attempt().number(), 2);
 }

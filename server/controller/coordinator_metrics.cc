@@ -315,6 +315,11 @@ void CoordinatorMetrics::Posted(absl::string_view result, int64_t events) {
   book_.Add(Rows().posts, {result}, static_cast<double>(events));
 }
 
+void CoordinatorMetrics::Audited(absl::string_view outcome) {
+  book_.Add(Rows().audited, {outcome});
+}
+
+void CoordinatorMetrics::AuditLost() { book_.Add(Rows().audit_lost, {}); }
 void CoordinatorMetrics::BackupFound(absl::Time begun, uint64_t bytes) {
   book_.Set(Rows().backup_time, {}, absl::ToDoubleSeconds(begun - absl::UnixEpoch()));
   book_.Set(Rows().backup_bytes, {}, static_cast<double>(bytes));

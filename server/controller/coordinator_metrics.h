@@ -131,6 +131,9 @@ class CoordinatorMetrics {
   void LeaseExpired();
   // "delivered", "failed" or "given_up".
   void Posted(absl::string_view result, int64_t events);
+  // "done", "failed" or "refused".
+  void Audited(absl::string_view outcome);
+  void AuditLost();
   // Backups of the store: the newest one when the program started, if any; then each one made.
   void BackupFound(absl::Time begun, uint64_t bytes);
   void BackupMade(absl::Time begun, uint64_t bytes, double seconds);

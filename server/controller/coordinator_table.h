@@ -78,6 +78,12 @@ struct CoordinatorTable : ProgramTable {
       Counter("nibble_rpcs_total", "calls", {"method", "code"}, "Finished RPCs");
   const MetricSpec& rpc_seconds = Histogram("nibble_rpc_seconds", "seconds", {"method"},
                                             "Duration of unary RPCs", ServiceSeconds());
+  const MetricSpec& audited =
+      Counter("nibble_audited_calls_total", "calls", {"outcome"},
+              "Changes by users and connections of workers that were done or failed, and calls of "
+              "any kind that were refused because of who the caller is");
+  const MetricSpec& audit_lost = Counter("nibble_audit_lost_lines_total", "lines", {},
+                                         "Lines that could not be written to the audit log");
   const MetricSpec& watches = Gauge("nibble_watches_open", "watches", {}, "Open watches of jobs");
   const MetricSpec& waits = Gauge("nibble_waits_open", "waits", {}, "Open waits for jobs");
 

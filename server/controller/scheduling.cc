@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/controller/slot_choice.h"
 #include "server/state/decide.h"
 #include "server/state/entities.h"
 
@@ -152,6 +153,7 @@ std::string AbsentHolders(const State& state, const v1::CheckpointRef& ref) {
 const v1::Checkpoint* NewestDamaged(const State& state, const std::string& job) {
   const v1::Checkpoint* newest = nullptr;
   for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(job)) {
+    if (checkpoint->left()) continue;
     if (checkpoint->state() == v1::CHECKPOINT_STATE_DAMAGED) newest = checkpoint;
   }
   return newest;
@@ -249,13 +251,14 @@ std::optional<std::vector<SlotChoice>> ChooseSlots(const State& state,
         if (other.worker() == on.worker) used.insert(other.slots().begin(), other.slots().end());
       }
     }
-    SlotChoice choice{on.worker, {}};
-    const int32_t slots = state.FindWorker(on.worker)->identity().slots();
-    for (int32_t slot = 0; slot < slots && std::ssize(choice.slots) < on.slots; ++slot) {
-      if (!used.contains(slot)) choice.slots.push_back(slot);
+    const v1::WorkerIdentity& identity = state.FindWorker(on.worker)->identity();
+    std::vector<int32_t> free;
+    for (int32_t slot = 0; slot < identity.slots(); ++slot) {
+      if (!used.contains(slot)) free.push_back(slot);
     }
-    if (std::ssize(choice.slots) < on.slots) return std::nullopt;
-    choices.push_back(std::move(choice));
+    if (on.slots < 0 || std::ssize(free) < on.slots) return std::nullopt;
+    choices.push_back(
+        {on.worker, CloseSlots(identity.topology(), free, static_cast<size_t>(on.slots))});
   }
   return choices;
 }

@@ -76,7 +76,7 @@ scheduler::Snapshot FillSnapshot(const State& state, const Promises& promises,
 // attempts.
 void DropBroken(const State& state, Promises& promises);
 
-// The lowest free slots of each worker; unset if one has too few.
+// Free slots of each worker that are close to each other (slot_choice.h); unset if one has too few.
 std::optional<std::vector<SlotChoice>> ChooseSlots(const State& state,
                                                    const scheduler::Placement& placement);
 

@@ -34,7 +34,8 @@ void SchedulingLoop::Tick(int64_t now_ms) {
   EndStops(now_ms);
   LaunchPromised();
   const int64_t sequence = context_.ledger.Decided()->sequence();
-  if (sequence == planned_sequence_ && now_ms - planned_ms_ < kPlanEveryMs) return;
+  const bool due = backoff_ends_ms_.has_value() && now_ms >= *backoff_ends_ms_;
+  if (sequence == planned_sequence_ && !due && now_ms - planned_ms_ < kPlanEveryMs) return;
   Plan(sequence, now_ms);
 }
 
@@ -76,6 +77,11 @@ void SchedulingLoop::Plan(int64_t sequence, int64_t now_ms) {
   context_.live.SetPending(std::move(reasons));
   planned_sequence_ = sequence;
   planned_ms_ = now_ms;
+  backoff_ends_ms_.reset();
+  for (const scheduler::Job& job : snapshot->jobs) {
+    if (job.not_before_ms <= now_ms) continue;
+    backoff_ends_ms_ = std::min(backoff_ends_ms_.value_or(job.not_before_ms), job.not_before_ms);
+  }
   for (const scheduler::Decision& decision : decisions->actions) CarryOut(decision, now_ms);
 }
 

@@ -10,6 +10,7 @@
 #define NIBBLE_SERVER_CONTROLLER_SCHEDULING_LOOP_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "server/controller/controller_context.h"
@@ -24,7 +25,8 @@ class SchedulingLoop {
   SchedulingLoop(const ControllerContext& context, const Recovery& recovery)
       : context_(context), recovery_(recovery) {}
 
-  // Ends stops that are due; plans if the state has changed or a second has passed.
+  // Ends stops that are due; plans if the state has changed, a job's back-off is over, or a second
+  // has passed.
   void Tick(int64_t now_ms);
 
  private:
@@ -41,6 +43,8 @@ class SchedulingLoop {
   Promises promises_;
   int64_t planned_sequence_ = -1;
   int64_t planned_ms_ = 0;
+  // The first end of a back-off after the last plan; unset: none.
+  std::optional<int64_t> backoff_ends_ms_;
 };
 
 }  // namespace nibble

@@ -6,6 +6,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/identity/credentials.h"
+#include "common/status_macros.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/security/auth_context.h"
 #include "grpcpp/server_context.h"
 #include "server/service/wire.h"
 #include "server/state/limits.h"
@@ -84,13 +88,113 @@ std::string PeerHost(absl::string_view peer) {
   return std::string(peer.substr(0, colon));
 }
 
-absl::StatusOr<CallerIdentity> Admission::Admit(const grpc::CallbackServerContext& context) {
+absl::Status Admission::Identify(const grpc::CallbackServerContext& context,
+                                 CallerIdentity& caller) {
+  if (options_.authenticator == nullptr) {
+    caller.access.role = v1::ROLE_OPERATOR;
+    return ReadAuthor(context, caller.author);
+  }
+  PeerName peer;
+  if (options_.tls) {
+    absl::StatusOr<PeerName> named = PeerOfCall(*context.auth_context());
+    if (!named.ok()) return absl::UnauthenticatedError(named.status().message());
+    peer = *std::move(named);
+    if (peer.kind == PeerKind::kUnnamed) {
+      return absl::UnauthenticatedError("certificate: it has no name");
+    }
+    caller.certificate = peer.ToString();
+  }
+  const auto given = context.client_metadata().find("authorization");
+  const absl::string_view authorization =
+      given == context.client_metadata().end()
+          ? absl::string_view()
+          : absl::string_view(given->second.data(), given->second.size());
+  NIBBLE_ASSIGN_OR_RETURN(
+      caller.access, options_.authenticator->Authenticate(peer, authorization, clock_.NowUnixMs()));
+  caller.author = caller.access.name;
+  caller.authenticated = true;
+  return absl::OkStatus();
+}
+
+absl::Status Admission::CheckRights(const CallerIdentity& caller, const char* call,
+                                    const google::protobuf::Message* request) const {
+  const AccessRow* const row = FindAccess(call);
+  if (row == nullptr) {
+    return absl::PermissionDeniedError(absl::StrCat(call, ": no role may make this call"));
+  }
+  if (!caller.authenticated) return absl::OkStatus();
+  NIBBLE_RETURN_IF_ERROR(CheckRole(*row, caller.access.role, caller.author));
+  if (!row->own_job || caller.access.role != v1::ROLE_SUBMITTER || request == nullptr) {
+    return absl::OkStatus();
+  }
+  const std::string job = JobOfRequest(*request);
+  const std::optional<std::string> owner =
+      options_.owner_of ? options_.owner_of(job) : std::nullopt;
+  // Not left to the change: a job that is about to be stored has an owner, too.
+  if (!owner) return absl::NotFoundError(absl::StrCat("job: there is no '", job, "'"));
+  if (*owner == caller.author) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat("job: '", job, "' belongs to ", *owner, ", and ",
+                                                  caller.author,
+                                                  " is submitter; allowed: its owner, operator"));
+}
+
+absl::StatusOr<CallerIdentity> Admission::Admit(const grpc::CallbackServerContext& context,
+                                                const char* call,
+                                                const google::protobuf::Message* request) {
   CallerIdentity caller;
-  caller.peer = PeerHost(context.peer());
-  absl::Status status = limiter_.Take(caller.peer);
-  if (status.ok()) status = ReadAuthor(context, caller.author);
-  if (!status.ok()) return status;
-  return caller;
+  caller.from = context.peer();
+  caller.peer = PeerHost(caller.from);
+  absl::Status status = Identify(context, caller);
+  // Callers without an identity share the bucket of their address.
+  const absl::Status rate =
+      limiter_.Take(caller.authenticated ? absl::StrCat("caller ", caller.author) : caller.peer);
+  if (!rate.ok()) status = rate;
+  if (status.ok()) status = CheckRights(caller, call, request);
+  if (status.ok()) return caller;
+  Record(caller, call, request == nullptr ? "" : SubjectOf(*request), "", status,
+         /*refused=*/true);
+  return status;
+}
+
+absl::Status Admission::CheckStillValid(const CallerIdentity& caller) const {
+  if (!caller.authenticated) return absl::OkStatus();
+  return options_.authenticator->CheckStillValid(caller.access, clock_.NowUnixMs());
+}
+
+absl::StatusOr<std::shared_ptr<void>> Admission::OpenStream(const CallerIdentity& caller) {
+  if (!caller.authenticated) return std::shared_ptr<void>();
+  const MutexLock lock(&streams_->mutex);
+  int& open = streams_->by_caller[caller.author];
+  if (open >= options_.streams_per_caller) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "streams of ", caller.author, ": ", open,
+        " are open; allowed: ", options_.streams_per_caller, " (--max-streams-per-caller)"));
+  }
+  ++open;
+  const auto leave = [streams = streams_, name = caller.author](void*) {
+    const MutexLock leaving(&streams->mutex);
+    const auto found = streams->by_caller.find(name);
+    if (--found->second == 0) streams->by_caller.erase(found);
+  };
+  // Only the deleter matters.
+  return std::shared_ptr<void>(streams_.get(), leave);
+}
+
+void Admission::Record(const CallerIdentity& caller, const char* call, const std::string& subject,
+                       const std::string& request, const absl::Status& status, bool refused) {
+  if (options_.count) options_.count(refused ? "refused" : status.ok() ? "done" : "failed");
+  if (options_.audit == nullptr || (refused && !refusal_lines_.Take(caller.peer).ok())) return;
+  options_.audit->Write({.time_unix_ms = clock_.NowUnixMs(),
+                         .who = caller.author,
+                         .role = caller.authenticated ? RoleText(caller.access.role) : "",
+                         .proof = caller.authenticated ? caller.access.proof : "none",
+                         .from = caller.from,
+                         .peer = caller.certificate,
+                         .call = call,
+                         .subject = subject,
+                         .request = request,
+                         .refused = refused,
+                         .status = status});
 }
 
 }  // namespace nibble

@@ -1,18 +1,24 @@
 // Who a caller is, and whether its call is admitted. This is the one place where a call's context
-// becomes an identity: certificates, tokens and roles will be checked here, and the services use
-// nothing else of the context.
+// becomes an identity and is compared with the table of rights (server/access/access_table.h); the
+// services use nothing else of the context. Refusals, and the outcomes of changes, go to the audit
+// log from here.
 //
-// Until callers are authenticated, the author of a change is whatever the caller puts into the
-// metadata `nibble-author`, or "anonymous": a name for people to read, without any rights.
+// If callers are not authenticated, on loopback or with --insecure, every call is admitted, and the
+// author of a change is whatever the caller puts into the metadata `nibble-author`, or "anonymous":
+// a name for people to read, without any rights.
 //
-// Ownership: limits are owned, the clock is borrowed. Thread-safety: all methods may be called from
-// any thread.
+// Ownership: limits are owned; the clock, the authenticator and the audit log are borrowed.
+// Thread-safety: all methods may be called from any thread.
 #ifndef NIBBLE_SERVER_SERVICE_ADMISSION_H_
 #define NIBBLE_SERVER_SERVICE_ADMISSION_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -20,8 +26,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
+#include "server/access/access_table.h"
+#include "server/access/audit_log.h"
+#include "server/access/authenticator.h"
 #include "server/controller/clock.h"
 
+namespace google::protobuf {
+class Message;
+}  // namespace google::protobuf
 namespace grpc {
 class CallbackServerContext;
 }  // namespace grpc
@@ -31,13 +43,14 @@ namespace nibble {
 inline constexpr char kAuthorMetadata[] = "nibble-author";
 
 struct RateLimits {
-  double per_second = 10'000;  // requests of one peer; 0: unlimited
+  double per_second = 10'000;  // requests of one caller or address; 0: unlimited
   double burst = 20'000;       // requests at once after a pause; at least 1
-  size_t peers = 10'000;       // peers that have a bucket of their own
+  size_t peers = 10'000;       // callers and addresses that have a bucket of their own
 };
 
-// A token bucket per peer. A bucket that is full again is dropped when space is needed, and there
-// are never more than `peers` buckets: beyond that, all new peers share one.
+// A token bucket per peer: an authenticated caller, or the address of any other. A bucket that is
+// full again is dropped when space is needed, and there are never more than `peers` buckets: beyond
+// that, all new peers share one.
 class RateLimiter {
  public:
   RateLimiter(const Clock& clock, const RateLimits& limits) : clock_(clock), limits_(limits) {}
@@ -62,20 +75,79 @@ class RateLimiter {
 };
 
 struct CallerIdentity {
-  std::string author;  // the author of the caller's changes
-  std::string peer;    // address without port; the unit of rate limiting
+  std::string author;       // the author of the caller's changes
+  std::string peer;         // address without port
+  std::string from;         // address with port
+  std::string certificate;  // name in its certificate; empty: none
+  // With the role OPERATOR and an empty proof if callers are not authenticated.
+  AccessCaller access;
+  bool authenticated = false;
 };
 
 class Admission {
  public:
-  Admission(const Clock& clock, const RateLimits& limits) : limiter_(clock, limits) {}
+  struct Options {
+    RateLimits rate;
+    int streams_per_caller = 256;            // watches and log streams of one authenticated caller
+    bool tls = false;                        // every connection has a certificate
+    Authenticator* authenticator = nullptr;  // null: callers are not authenticated
+    AuditLog* audit = nullptr;               // null: none
+    // The owner of a job; unset if there is no such job.
+    std::function<std::optional<std::string>(const std::string& job)> owner_of;
+    // Receives "done", "failed" or "refused" for each audited call; may be null.
+    std::function<void(const char* outcome)> count;
+  };
 
-  // ResourceExhausted: too many requests from this peer. InvalidArgument: the metadata is no name
-  // of 1 to kMaxAuthorBytes.
-  absl::StatusOr<CallerIdentity> Admit(const grpc::CallbackServerContext& context);
+  Admission(const Clock& clock, Options options)
+      : clock_(clock),
+        options_(std::move(options)),
+        limiter_(clock, options_.rate),
+        refusal_lines_(clock, kRefusalLines) {}
+
+  // `call`: the path of the call. `request`: null if it has none yet, or one that must not be used.
+  //   ResourceExhausted   too many requests of this caller
+  //   InvalidArgument     the metadata is no name of 1 to kMaxAuthorBytes
+  //   Unauthenticated     no valid certificate or token
+  //   PermissionDenied    the role does not allow the call, the job is another owner's, or the call
+  //                       has no row in the table
+  //   NotFound            for a submitter: there is no such job
+  absl::StatusOr<CallerIdentity> Admit(const grpc::CallbackServerContext& context, const char* call,
+                                       const google::protobuf::Message* request);
+  // Whether a caller on an open stream still has its identity.
+  absl::Status CheckStillValid(const CallerIdentity& caller) const;
+
+  // A place among the caller's open streams, until the last copy of the pointer is gone.
+  // ResourceExhausted: it has too many.
+  absl::StatusOr<std::shared_ptr<void>> OpenStream(const CallerIdentity& caller);
+
+  // Records a call that the table declares a change, or a refusal. `subject` and `request`: of
+  // AuditEntry. Refusals of one address beyond kRefusalLines are only counted: a flood of them must
+  // not push what was done out of the log.
+  void Record(const CallerIdentity& caller, const char* call, const std::string& subject,
+              const std::string& request, const absl::Status& status, bool refused = false);
+
+  // Null if callers are not authenticated.
+  Authenticator* authenticator() const { return options_.authenticator; }
+  const Clock& clock() const { return clock_; }
 
  private:
+  static constexpr RateLimits kRefusalLines = {.per_second = 50, .burst = 2000};
+
+  using OpenStreams = absl::flat_hash_map<std::string, int>;
+  struct Streams {
+    Mutex mutex;
+    OpenStreams by_caller ABSL_GUARDED_BY(mutex);
+  };
+
+  absl::Status Identify(const grpc::CallbackServerContext& context, CallerIdentity& caller);
+  absl::Status CheckRights(const CallerIdentity& caller, const char* call,
+                           const google::protobuf::Message* request) const;
+
+  const Clock& clock_;
+  const Options options_;
   RateLimiter limiter_;
+  RateLimiter refusal_lines_;
+  const std::shared_ptr<Streams> streams_ = std::make_shared<Streams>();
 };
 
 // The peer without its port: "ipv4:10.0.0.7" for "ipv4:10.0.0.7:41234". A peer without a port is

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/identity/credentials.h"
 #include "common/listen_address.h"
 #include "common/status_macros.h"
 #include "google/protobuf/descriptor.h"
@@ -178,15 +180,15 @@ class Descriptors {
 class ReflectionReactor
     : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
  public:
-  ReflectionReactor(const Descriptors& descriptors, Admission& admission,
+  ReflectionReactor(const Descriptors& descriptors, Admission& admission, const char* call,
                     const grpc::CallbackServerContext& context)
-      : descriptors_(descriptors), admission_(admission), context_(context) {
+      : descriptors_(descriptors), admission_(admission), call_(call), context_(context) {
     StartRead(&request_);
   }
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
-    const absl::Status admitted = admission_.Admit(context_).status();
+    const absl::Status admitted = admission_.Admit(context_, call_, nullptr).status();
     if (!admitted.ok()) return Finish(ToGrpc(admitted));
     response_ = descriptors_.Answer(request_, sent_);
     StartWrite(&response_);
@@ -202,6 +204,7 @@ class ReflectionReactor
  private:
   const Descriptors& descriptors_;
   Admission& admission_;
+  const char* const call_;
   const grpc::CallbackServerContext& context_;
   std::set<const FileDescriptor*> sent_;
   ServerReflectionRequest request_;
@@ -221,10 +224,10 @@ class ReflectionService : public grpc::Service {
     for (const char* const call : kCalls) {
       AddMethod(new grpc::internal::RpcServiceMethod(
           call, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
-      MarkMethodCallback(index++,
-                         new Handler([this, &admission](grpc::CallbackServerContext* context) {
-                           return new ReflectionReactor(descriptors_, admission, *context);
-                         }));
+      MarkMethodCallback(
+          index++, new Handler([this, &admission, call](grpc::CallbackServerContext* context) {
+            return new ReflectionReactor(descriptors_, admission, call, *context);
+          }));
     }
   }
 
@@ -232,7 +235,8 @@ class ReflectionService : public grpc::Service {
   const Descriptors descriptors_;
 };
 
-constexpr const char* kServices[] = {"nibble.v1.Coordinator", "nibble.v1.WorkerLink"};
+constexpr const char* kServices[] = {"nibble.v1.Coordinator", "nibble.v1.Access",
+                                     "nibble.v1.WorkerLink"};
 // A connection whose handshake takes longer is closed.
 constexpr int kHandshakeMs = 10'000;
 // Write buffer of a stream that is not being read; gRPC's default is 64 KiB.
@@ -252,25 +256,57 @@ void SetConnectionLimits(const ServerOptions& options, grpc::ServerBuilder& buil
 }  // namespace
 
 struct CoordinatorServer::Parts {
-  Parts(const Clock& clock, const RateLimits& rate) : admission(clock, rate) {}
+  Parts(const Clock& clock, Admission::Options options) : admission(clock, std::move(options)) {}
 
   Admission admission;
   std::unique_ptr<grpc::Service> coordinator;
+  std::unique_ptr<grpc::Service> access;
   std::unique_ptr<grpc::Service> worker_link;
   std::unique_ptr<grpc::Service> reflection;
   std::unique_ptr<grpc::Server> server;
   int port = 0;
 };
 
-absl::Status CheckListen(absl::string_view listen, bool insecure) {
-  return CheckListenAddress("listen", listen, insecure);
+absl::Status CheckListen(absl::string_view listen, bool insecure, bool authenticated) {
+  const absl::Status status = CheckListenAddress("listen", listen, insecure || authenticated);
+  if (!absl::IsFailedPrecondition(status)) return status;
+  return absl::FailedPreconditionError(
+      absl::StrCat(status.message(),
+                   "; or give --tls-cert, --tls-key, --tls-ca and --bootstrap-token-file, so that "
+                   "they are (docs/guide/security.md)"));
 }
+
+namespace {
+
+Admission::Options AdmissionOf(Controller& controller, const ServerOptions& options, bool tls) {
+  return {.rate = options.rate,
+          .streams_per_caller = options.streams_per_caller,
+          .tls = tls,
+          .authenticator = options.authenticator,
+          .audit = options.audit,
+          .owner_of = [&controller](const std::string& job) -> std::optional<std::string> {
+            return controller.Inspect([&](const State& shown) -> std::optional<std::string> {
+              const v1::JobRecord* const found = shown.FindJob(job);
+              if (found == nullptr) return std::nullopt;
+              return found->owner();
+            });
+          },
+          .count = [&controller](const char* outcome) { controller.metrics().Audited(outcome); }};
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     Controller& controller, const ServerOptions& options) {
-  NIBBLE_RETURN_IF_ERROR(CheckListen(options.listen, options.insecure));
-  auto parts = std::make_unique<Parts>(controller.clock(), options.rate);
-  parts->coordinator = MakeCoordinatorService(controller, parts->admission, options.service);
+  const std::shared_ptr<const Credentials> credentials =
+      options.credentials == nullptr ? Credentials::Insecure() : options.credentials;
+  const bool tls = credentials->secure();
+  NIBBLE_RETURN_IF_ERROR(
+      CheckListen(options.listen, options.insecure, tls && options.authenticator != nullptr));
+  auto parts = std::make_unique<Parts>(controller.clock(), AdmissionOf(controller, options, tls));
+  parts->coordinator =
+      MakeCoordinatorService(controller, parts->admission, options.service, credentials);
+  parts->access = MakeAccessService(parts->admission);
   parts->worker_link = MakeWorkerLinkService(controller, parts->admission);
   std::vector<std::string> described(std::begin(kServices), std::end(kServices));
   described.push_back("grpc.health.v1.Health");
@@ -283,8 +319,9 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   SetConnectionLimits(options, builder);
   CountCalls(controller.metrics(), builder);
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &parts->port);
+  builder.AddListeningPort(options.listen, credentials->ForServer(), &parts->port);
   builder.RegisterService(parts->coordinator.get());
+  builder.RegisterService(parts->access.get());
   builder.RegisterService(parts->worker_link.get());
   builder.RegisterService(parts->reflection.get());
   parts->server = builder.BuildAndStart();

@@ -1,8 +1,8 @@
-// The coordinator's gRPC server: its two services, their health (grpc.health.v1) and server
-// reflection on one port.
+// The coordinator's gRPC server: its services, their health (grpc.health.v1) and server reflection
+// on one port.
 //
-// It refuses to listen off loopback unless `insecure` is set, because callers are not
-// authenticated. The server bounds the size of messages, the rate of requests and the memory of
+// It refuses to listen off loopback without TLS and authentication unless `insecure` is set. The
+// server bounds the size of messages, the rate of requests and the memory of
 // gRPC's buffers; the controller bounds the number of streams and waits. Connections that are idle
 // or no longer answer are closed.
 //
@@ -23,24 +23,31 @@
 
 namespace nibble {
 
+class AuditLog;
+class Authenticator;
 class Controller;
+class Credentials;
 
 struct ServerOptions {
-  std::string listen = "127.0.0.1:7700";  // host:port; port 0: a free one
-  bool insecure = false;                  // listen off loopback, too
-  int max_message_bytes = 8 << 20;        // of a received message
-  int64_t buffer_bytes = 512 << 20;       // gRPC's buffers of all connections
-  int streams_per_connection = 4096;      // concurrent calls of one connection
-  int64_t idle_ms = 3'600'000;            // close a connection after this time without a call
-  int64_t probe_ms = 30'000;              // probe a connection after this time of silence …
-  int64_t probe_answer_ms = 20'000;       // … and close it after this time without an answer
+  std::string listen = "127.0.0.1:7700";           // host:port; port 0: a free one
+  bool insecure = false;                           // listen off loopback also without TLS
+  std::shared_ptr<const Credentials> credentials;  // null: no TLS
+  Authenticator* authenticator = nullptr;          // null: callers are not authenticated
+  AuditLog* audit = nullptr;                       // null: none
+  int streams_per_caller = 256;       // watches and log streams of one authenticated caller
+  int max_message_bytes = 8 << 20;    // of a received message
+  int64_t buffer_bytes = 512 << 20;   // gRPC's buffers of all connections
+  int streams_per_connection = 4096;  // concurrent calls of one connection
+  int64_t idle_ms = 3'600'000;        // close a connection after this time without a call
+  int64_t probe_ms = 30'000;          // probe a connection after this time of silence …
+  int64_t probe_answer_ms = 20'000;   // … and close it after this time without an answer
   RateLimits rate;
   ServiceLimits service;
 };
 
-// FailedPrecondition if `listen` is off loopback and not `insecure`; InvalidArgument if it is no
-// host:port.
-absl::Status CheckListen(absl::string_view listen, bool insecure);
+// FailedPrecondition if `listen` is off loopback, and neither `insecure` nor `authenticated`: with
+// TLS and authentication. InvalidArgument if it is no host:port.
+absl::Status CheckListen(absl::string_view listen, bool insecure, bool authenticated);
 
 class CoordinatorServer {
  public:

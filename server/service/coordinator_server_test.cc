@@ -360,7 +360,8 @@ TEST_F(CoordinatorServerTest, HealthProbesCoverTheServerAndEachService) {
                            ? ""
                            : std::string("\x0a") + static_cast<char>(service.size()) + service);
   };
-  for (const char* const service : {"", "nibble.v1.Coordinator", "nibble.v1.WorkerLink"}) {
+  for (const char* const service :
+       {"", "nibble.v1.Coordinator", "nibble.v1.Access", "nibble.v1.WorkerLink"}) {
     server_->SetServing(true);
     EXPECT_EQ(ask(service), std::string("\x08\x01")) << service;
     server_->SetServing(false);
@@ -499,13 +500,15 @@ TEST_F(CoordinatorServerTest, AChangeThatIsNotDurableInTimeIsAnswered) {
 }
 
 TEST_F(CoordinatorServerTest, ListeningOffLoopbackIsRefusedUnlessInsecure) {
-  EXPECT_TRUE(absl::IsFailedPrecondition(CheckListen("0.0.0.0:7700", false)));
-  EXPECT_TRUE(absl::IsFailedPrecondition(CheckListen("127.example.org:7700", false)));
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckListen("localhost", false)));
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckListen("localhost:70000", false)));
-  EXPECT_EQ(CheckListen("0.0.0.0:7700", true), absl::OkStatus());
-  EXPECT_EQ(CheckListen("127.0.0.1:7700", false), absl::OkStatus());
-  EXPECT_EQ(CheckListen("[::1]:0", false), absl::OkStatus());
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckListen("0.0.0.0:7700", false, false)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(CheckListen("127.example.org:7700", false, false)));
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckListen("localhost", false, false)));
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckListen("localhost:70000", false, false)));
+  EXPECT_EQ(CheckListen("0.0.0.0:7700", true, false), absl::OkStatus());
+  // With TLS and authentication.
+  EXPECT_EQ(CheckListen("0.0.0.0:7700", false, true), absl::OkStatus());
+  EXPECT_EQ(CheckListen("127.0.0.1:7700", false, false), absl::OkStatus());
+  EXPECT_EQ(CheckListen("[::1]:0", false, false), absl::OkStatus());
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/identity/credentials.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -85,8 +86,14 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
                                       v1::StreamLogsResponse> {
  public:
   LogReactor(Controller& controller, const LogLimits& limits, OpenStreams open,
-             const v1::StreamLogsRequest& request, const absl::Status& refused)
-      : controller_(controller), limits_(limits), open_(std::move(open)), request_(request) {
+             std::shared_ptr<const Credentials> to_workers, const v1::StreamLogsRequest& request,
+             const absl::Status& refused, std::shared_ptr<void> place)
+      : controller_(controller),
+        limits_(limits),
+        open_(std::move(open)),
+        to_workers_(std::move(to_workers)),
+        request_(request),
+        place_(std::move(place)) {
     gate_->Reach(&LogReactor::Begin, refused);
   }
 
@@ -202,7 +209,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     std::shared_ptr<grpc::Channel>& channel = channels_[address];
     if (channel == nullptr) {
-      channel = grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
+      channel = grpc::CreateChannel(address, to_workers_->ForChannelTo(PeerKind::kWorker));
     }
     return channel;
   }
@@ -360,7 +367,9 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   Controller& controller_;
   const LogLimits limits_;
   const OpenStreams open_;
+  const std::shared_ptr<const Credentials> to_workers_;
   const v1::StreamLogsRequest request_;
+  const std::shared_ptr<void> place_;
   LogAttempt attempt_ ABSL_GUARDED_BY(gate_->mutex);  // number 0: none yet
   int32_t tail_lines_ ABSL_GUARDED_BY(gate_->mutex) = 0;
   bool at_once_ ABSL_GUARDED_BY(gate_->mutex) = false;  // all ranks are read at once
@@ -380,8 +389,10 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
 
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamRankLogs(
     Controller& controller, const LogLimits& limits, const OpenStreams& open,
-    const v1::StreamLogsRequest& request, const absl::Status& refused) {
-  return new LogReactor(controller, limits, open, request, refused);
+    std::shared_ptr<const Credentials> to_workers, const v1::StreamLogsRequest& request,
+    const absl::Status& refused, std::shared_ptr<void> place) {
+  return new LogReactor(controller, limits, open, std::move(to_workers), request, refused,
+                        std::move(place));
 }
 
 }  // namespace nibble

@@ -32,6 +32,7 @@ class ServerWriteReactor;
 namespace nibble {
 
 class Controller;
+class Credentials;
 namespace v1 {
 class StreamLogsRequest;
 class StreamLogsResponse;
@@ -47,10 +48,12 @@ struct LogLimits {
 // The number of open streams, shared by the service and its streams.
 using OpenStreams = std::shared_ptr<std::atomic<int>>;
 
-// The stream that serves the request; ends at once with `refused` unless that is OK.
+// The stream that serves the request; ends at once with `refused` unless that is OK. Keeps `place`
+// until it is over. `to_workers`: of its channels.
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamRankLogs(
     Controller& controller, const LogLimits& limits, const OpenStreams& open,
-    const v1::StreamLogsRequest& request, const absl::Status& refused);
+    std::shared_ptr<const Credentials> to_workers, const v1::StreamLogsRequest& request,
+    const absl::Status& refused, std::shared_ptr<void> place);
 
 }  // namespace nibble
 

@@ -27,6 +27,7 @@
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "server/controller/controller.h"
 #include "server/service/admission.h"
+#include "server/service/admitted_service.h"
 #include "server/service/log_reactor.h"
 #include "server/service/reactor_gate.h"
 #include "server/service/watch_reactor.h"
@@ -40,64 +41,37 @@ using google::protobuf::Message;
 using grpc::CallbackServerContext;
 using grpc::ServerUnaryReactor;
 
+// The caller's id of a change; empty if the request has none.
+std::string RequestIdOf(const Message& request) {
+  const auto* const field = request.GetDescriptor()->FindFieldByName("request_id");
+  return field == nullptr ? "" : request.GetReflection()->GetString(request, field);
+}
+
 // A change in progress. It is answered by the controller or by its deadline, whichever comes first.
 struct ChangeCall {
   std::atomic<bool> answered = false;
   grpc::Alarm alarm;
 };
 
-// A unary call's request, which outlives the call.
-template <class Request>
-struct Requested {
-  const Request& message;
-  const absl::Status& status;
-};
-
-// Allocates the messages of a call for gRPC's handler of every type.
-template <class Request, class Response>
-class CallMessages : public grpc::MessageAllocator<AnyReceived, AnyResponse> {
+class CoordinatorService : public AdmittedService {
  public:
-  grpc::MessageHolder<AnyReceived, AnyResponse>* AllocateMessages() override { return new Holder; }
-
- private:
-  class Holder : public grpc::MessageHolder<AnyReceived, AnyResponse> {
-   public:
-    Holder() {
-      set_request(&received_);
-      set_response(&answer_);
-    }
-    void Release() override { delete this; }
-
-   private:
-    Request request_;
-    Response response_;
-    AnyReceived received_ = {.message = &request_, .status = {}};
-    AnyResponse answer_ = {.message = &response_};
-  };
-};
-
-template <class Request, class Response>
-CallMessages<Request, Response>* Allocator() {
-  static CallMessages<Request, Response> allocator;
-  return &allocator;
-}
-
-// Registers its methods by hand instead of deriving from the generated class, so that requests are
-// Received.
-class CoordinatorService : public grpc::Service {
- public:
-  CoordinatorService(Controller& controller, Admission& admission, const ServiceLimits& limits)
-      : controller_(controller), admission_(admission), limits_(limits) {
+  CoordinatorService(Controller& controller, Admission& admission, const ServiceLimits& limits,
+                     std::shared_ptr<const Credentials> to_workers)
+      : AdmittedService(admission),
+        controller_(controller),
+        limits_(limits),
+        to_workers_(std::move(to_workers)) {
 #define NIBBLE_PATH(Verb) "/nibble.v1.Coordinator/" #Verb
-#define NIBBLE_CHANGE(Verb)                                                     \
-  AddUnary<v1::Verb##Request, v1::Verb##Response>(                              \
-      NIBBLE_PATH(Verb), [this](auto& context, auto& request, auto& response) { \
-        return Change(context, request.message, request.status, response);      \
+#define NIBBLE_CHANGE(Verb)                                                                   \
+  AddUnary<v1::Verb##Request, v1::Verb##Response>(                                            \
+      NIBBLE_PATH(Verb), [this](auto& context, auto& caller, auto& request, auto& response) { \
+        return Change(context, caller, NIBBLE_PATH(Verb), request.message, request.status,    \
+                      response);                                                              \
       });
-#define NIBBLE_READ(Verb)                                                       \
-  AddUnary<v1::Verb##Request, v1::Verb##Response>(                              \
-      NIBBLE_PATH(Verb), [this](auto& context, auto& request, auto& response) { \
-        return Read(context, request, response);                                \
+#define NIBBLE_READ(Verb)                                                                         \
+  AddUnary<v1::Verb##Request, v1::Verb##Response>(                                                \
+      NIBBLE_PATH(Verb), [this](auto& context, auto& /*caller*/, auto& request, auto& response) { \
+        return Read(context, request, response);                                                  \
       });
     NIBBLE_CHANGE(SubmitJob)
     NIBBLE_CHANGE(ForkJob)
@@ -137,17 +111,18 @@ class CoordinatorService : public grpc::Service {
     NIBBLE_READ(DescribeWorker)
     NIBBLE_READ(ListQueues)
     AddUnary<v1::WaitJobRequest, v1::WaitJobResponse>(
-        NIBBLE_PATH(WaitJob), [this](auto& context, auto& request, auto& response) {
-          return AwaitJob(controller_, request.message, response, Admit(context, request));
+        NIBBLE_PATH(WaitJob),
+        [this](auto& /*context*/, auto& /*caller*/, auto& request, auto& response) {
+          return AwaitJob(controller_, request.message, response, request.status);
         });
     AddStream<v1::WatchJobsRequest, v1::WatchJobsResponse>(
-        NIBBLE_PATH(WatchJobs), [this](auto& context, auto& request) {
-          return StreamWatch(controller_, request.message, Admit(context, request));
+        NIBBLE_PATH(WatchJobs), [this](auto& request, std::shared_ptr<void> place) {
+          return StreamWatch(controller_, request.message, request.status, std::move(place));
         });
     AddStream<v1::StreamLogsRequest, v1::StreamLogsResponse>(
-        NIBBLE_PATH(StreamLogs), [this](auto& context, auto& request) {
-          return StreamRankLogs(controller_, limits_.logs, open_logs_, request.message,
-                                Admit(context, request));
+        NIBBLE_PATH(StreamLogs), [this](auto& request, std::shared_ptr<void> place) {
+          return StreamRankLogs(controller_, limits_.logs, open_logs_, to_workers_, request.message,
+                                request.status, std::move(place));
         });
 #undef NIBBLE_PATH
 #undef NIBBLE_CHANGE
@@ -155,41 +130,6 @@ class CoordinatorService : public grpc::Service {
   }
 
  private:
-  // `path`: path of the call; gRPC keeps the pointer.
-  void Add(const char* path, grpc::internal::RpcMethod::RpcType type,
-           grpc::internal::MethodHandler* handler) {
-    AddMethod(new grpc::internal::RpcServiceMethod(path, type, nullptr));
-    MarkMethodCallback(methods_++, handler);
-  }
-
-  template <class Request, class Response, class Serve>
-  void AddUnary(const char* path, Serve serve) {
-    auto* const handler = new grpc::internal::CallbackUnaryHandler<AnyReceived, AnyResponse>(
-        [serve](CallbackServerContext* context, const AnyReceived* request, AnyResponse* response) {
-          const Requested<Request> received = {static_cast<const Request&>(*request->message),
-                                               request->status};
-          return serve(*context, received, static_cast<Response&>(*response->message));
-        });
-    handler->SetMessageAllocator(Allocator<Request, Response>());
-    Add(path, grpc::internal::RpcMethod::NORMAL_RPC, handler);
-  }
-
-  template <class Request, class Response, class Serve>
-  void AddStream(const char* path, Serve serve) {
-    Add(path, grpc::internal::RpcMethod::SERVER_STREAMING,
-        new grpc::internal::CallbackServerStreamingHandler<Received<Request>, Response>(
-            [serve](CallbackServerContext* context, const Received<Request>* request) {
-              return serve(*context, *request);
-            }));
-  }
-
-  // `request`: Received or Requested.
-  template <class Request>
-  absl::Status Admit(const CallbackServerContext& context, const Request& request) {
-    absl::Status status = admission_.Admit(context).status();
-    return status.ok() ? request.status : status;
-  }
-
   absl::Status CheckSize(const Message& request) const {
     const auto* const submit =
         google::protobuf::DynamicCastToGenerated<v1::SubmitJobRequest>(&request);
@@ -200,15 +140,22 @@ class CoordinatorService : public grpc::Service {
   }
 
   // `status`: as of Received.
-  ServerUnaryReactor* Change(CallbackServerContext& context, const Message& request,
-                             absl::Status status, Message& response) {
+  ServerUnaryReactor* Change(CallbackServerContext& context, const CallerIdentity& caller,
+                             const char* path, const Message& request, absl::Status status,
+                             Message& response) {
     ServerUnaryReactor* const reactor = context.DefaultReactor();
-    const absl::StatusOr<CallerIdentity> caller = admission_.Admit(context);
-    if (!caller.ok()) status = caller.status();
+    // Of the request: its message may be gone when the change is answered.
+    const auto record = [this, caller, path, subject = status.ok() ? SubjectOf(request) : "",
+                         id = RequestIdOf(request)](const absl::Status& ended,
+                                                    const Message* answer) {
+      const std::string made = subject.empty() && answer != nullptr ? SubjectOf(*answer) : subject;
+      admission().Record(caller, path, made, id, ended);
+    };
     if (status.ok()) status = CheckSize(request);
     // Checked here although updates are checked, too, so that errors name fields of the request.
     if (status.ok()) status = CheckBounds(request);
     if (!status.ok()) {
+      record(status, nullptr);
       reactor->Finish(ToGrpc(status));
       return reactor;
     }
@@ -217,22 +164,25 @@ class CoordinatorService : public grpc::Service {
     call->alarm.Set(std::chrono::system_clock::now() + std::chrono::milliseconds(most_ms),
                     // The alarm keeps its callback; releasing the call, which owns the alarm,
                     // avoids a cycle.
-                    [held = call, reactor, most_ms](bool is_time) mutable {
+                    [held = call, reactor, most_ms, record](bool is_time) mutable {
                       const auto call = std::move(held);
                       if (!is_time || call->answered.exchange(true)) return;
-                      reactor->Finish(ToGrpc(absl::DeadlineExceededError(absl::StrCat(
+                      const absl::Status late = absl::DeadlineExceededError(absl::StrCat(
                           "the change was not durable within ", most_ms,
-                          " ms and may still become so; repeat it under its request id"))));
+                          " ms and may still become so; repeat it under its request id"));
+                      record(late, nullptr);
+                      reactor->Finish(ToGrpc(late));
                     });
     // Not gRPC's response, which is released when the deadline answers.
     const std::shared_ptr<Message> answer(response.New());
-    const auto done = [call, reactor, answer, &response](const absl::Status& status) {
+    const auto done = [call, reactor, answer, &response, record](const absl::Status& status) {
       if (call->answered.exchange(true)) return;
+      record(status, status.ok() ? answer.get() : nullptr);
       if (status.ok()) response.GetReflection()->Swap(&response, answer.get());
       reactor->Finish(ToGrpc(status));
       call->alarm.Cancel();
     };
-    controller_.requests().Change(request, caller->author, answer, done);
+    controller_.requests().Change(request, caller.author, answer, done);
     return reactor;
   }
 
@@ -240,7 +190,7 @@ class CoordinatorService : public grpc::Service {
   ServerUnaryReactor* Read(CallbackServerContext& context, const Requested<Request>& request,
                            Response& response) {
     ServerUnaryReactor* const reactor = context.DefaultReactor();
-    absl::Status status = Admit(context, request);
+    absl::Status status = request.status;
     if (status.ok()) status = CheckBounds(request.message);
     if (status.ok()) {
       absl::StatusOr<Response> answer = controller_.Read(request.message);
@@ -252,20 +202,22 @@ class CoordinatorService : public grpc::Service {
   }
 
   Controller& controller_;
-  Admission& admission_;
   const ServiceLimits limits_;
-  size_t methods_ = 0;
+  const std::shared_ptr<const Credentials> to_workers_;
   const OpenStreams open_logs_ = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeCoordinatorService(Controller& controller, Admission& admission,
-                                                      const ServiceLimits& limits) {
-  return std::make_unique<CoordinatorService>(controller, admission, limits);
+std::unique_ptr<grpc::Service> MakeCoordinatorService(
+    Controller& controller, Admission& admission, const ServiceLimits& limits,
+    std::shared_ptr<const Credentials> to_workers) {
+  return std::make_unique<CoordinatorService>(controller, admission, limits, std::move(to_workers));
 }
 
 namespace {
+
+constexpr char kConnectCall[] = "/nibble.v1.WorkerLink/Connect";
 
 // Whether the peer, as gRPC names it without its port, is this machine.
 bool IsLocal(const std::string& peer) {
@@ -290,8 +242,12 @@ class LinkReactor
                          grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>,
                          v1::ConnectResponse> {
  public:
-  LinkReactor(Controller& controller, std::string peer, absl::Status status)
-      : controller_(controller), peer_(std::move(peer)) {
+  // `caller`: refused unless it is OK.
+  LinkReactor(Controller& controller, Admission& admission,
+              const absl::StatusOr<CallerIdentity>& caller)
+      : controller_(controller), admission_(admission) {
+    absl::Status status = caller.status();
+    if (caller.ok()) caller_ = *caller;
     std::shared_ptr<WorkerSession> session;
     if (status.ok()) {
       auto opened = controller.sessions().Open(
@@ -306,9 +262,9 @@ class LinkReactor
   void OnReadDone(bool ok) override {
     // A daemon that disconnected is lost only when its lease expires.
     if (!ok) return gate_->Reach(&LinkReactor::End, absl::OkStatus());
-    absl::Status status = report_.status;
+    absl::Status status = CheckIdentity();
     if (status.ok() && report_.message.has_identity()) {
-      status = CheckAddresses(report_.message.identity(), peer_);
+      status = CheckAddresses(report_.message.identity(), caller_.peer);
     }
     if (!status.ok()) return gate_->Reach(&LinkReactor::End, status);
     controller_.reports().Take(session_, report_.message,
@@ -319,6 +275,26 @@ class LinkReactor
 
  private:
   friend class GatedStream;
+
+  // Whether the report is of the worker that the caller is. Refusals and the first report are
+  // audited.
+  absl::Status CheckIdentity() {
+    NIBBLE_RETURN_IF_ERROR(report_.status);
+    absl::Status status = admission_.CheckStillValid(caller_);
+    const bool named = report_.message.has_identity();
+    const std::string& name = report_.message.identity().name();
+    if (status.ok() && caller_.authenticated && named && name != caller_.author) {
+      status = absl::PermissionDeniedError(absl::StrCat(
+          "identity.name: '", name, "', and the caller is worker ", caller_.author,
+          "; the name must be that of its certificate or token (nibble-worker --name)"));
+    }
+    const bool first = named && !std::exchange(recorded_, recorded_ || named);
+    if (first || !status.ok()) {
+      admission_.Record(caller_, kConnectCall, absl::StrCat("worker ", name), "", status,
+                        /*refused=*/!status.ok());
+    }
+    return status;
+  }
 
   void Begin(std::shared_ptr<WorkerSession> session, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
@@ -353,7 +329,9 @@ class LinkReactor
   }
 
   Controller& controller_;
-  const std::string peer_;
+  Admission& admission_;
+  CallerIdentity caller_;                   // set by the constructor
+  bool recorded_ = false;                   // the worker's connection is in the audit log
   std::shared_ptr<WorkerSession> session_;  // set by Begin, before any report
   Received<v1::ConnectRequest> report_;     // being read, or being processed
   // The controller knows the worker of this stream.
@@ -362,18 +340,16 @@ class LinkReactor
   bool changed_ ABSL_GUARDED_BY(gate_->mutex) = false;
 };
 
-class WorkerLinkService : public grpc::Service {
+class WorkerLinkService : public AdmittedService {
  public:
-  WorkerLinkService(Controller& controller, Admission& admission) {
-    AddMethod(new grpc::internal::RpcServiceMethod(
-        "/nibble.v1.WorkerLink/Connect", grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
-    MarkMethodCallback(
-        0,
-        new grpc::internal::CallbackBidiHandler<Received<v1::ConnectRequest>, v1::ConnectResponse>(
-            [&controller, &admission](grpc::CallbackServerContext* context) {
-              const absl::StatusOr<CallerIdentity> caller = admission.Admit(*context);
-              return new LinkReactor(controller, caller.ok() ? caller->peer : "", caller.status());
-            }));
+  WorkerLinkService(Controller& controller, Admission& admission) : AdmittedService(admission) {
+    using Handler =
+        grpc::internal::CallbackBidiHandler<Received<v1::ConnectRequest>, v1::ConnectResponse>;
+    Add(kConnectCall, grpc::internal::RpcMethod::BIDI_STREAMING,
+        new Handler([&controller, &admission](grpc::CallbackServerContext* context) {
+          return new LinkReactor(controller, admission,
+                                 admission.Admit(*context, kConnectCall, nullptr));
+        }));
   }
 };
 

@@ -1,7 +1,8 @@
-// The two services of nibble.v1 on the wire.
+// The services of nibble.v1 on the wire. Each call is admitted first (admitted_service.h).
 //
-// Coordinator checks bounds, admits callers, and passes requests on to the Controller; it has no
-// rules about jobs.
+// Coordinator checks bounds and passes requests on to the Controller; it has no rules about jobs.
+//
+// Access makes, lists and revokes tokens.
 //
 // WorkerLink has one stream per daemon. A report is read once the effects of the previous one are
 // durable. The desired state is written after each report and whenever it changes; only the newest
@@ -29,6 +30,7 @@ namespace nibble {
 
 class Admission;
 class Controller;
+class Credentials;
 namespace v1 {
 class WorkerIdentity;
 }  // namespace v1
@@ -39,8 +41,12 @@ struct ServiceLimits {
   LogLimits logs;
 };
 
-std::unique_ptr<grpc::Service> MakeCoordinatorService(Controller& controller, Admission& admission,
-                                                      const ServiceLimits& limits);
+// `to_workers`: of the channels to workers, whose logs it reads.
+std::unique_ptr<grpc::Service> MakeCoordinatorService(
+    Controller& controller, Admission& admission, const ServiceLimits& limits,
+    std::shared_ptr<const Credentials> to_workers);
+
+std::unique_ptr<grpc::Service> MakeAccessService(Admission& admission);
 
 std::unique_ptr<grpc::Service> MakeWorkerLinkService(Controller& controller, Admission& admission);
 

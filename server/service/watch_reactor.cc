@@ -19,8 +19,9 @@ class WatchReactor
     : public GatedStream<WatchReactor, grpc::ServerWriteReactor<v1::WatchJobsResponse>,
                          v1::WatchJobsResponse> {
  public:
-  WatchReactor(WatchFeed& watches, const v1::WatchJobsRequest& request, absl::Status status)
-      : watches_(watches) {
+  WatchReactor(WatchFeed& watches, const v1::WatchJobsRequest& request, absl::Status status,
+               std::shared_ptr<void> place)
+      : watches_(watches), place_(std::move(place)) {
     if (status.ok()) status = CheckBounds(request);
     std::shared_ptr<Watch> watch;
     if (status.ok()) {
@@ -64,6 +65,7 @@ class WatchReactor
   }
 
   WatchFeed& watches_;
+  const std::shared_ptr<void> place_;
   std::shared_ptr<Watch> watch_;  // set once, by Begin
 };
 
@@ -71,8 +73,9 @@ class WatchReactor
 
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
                                                              const v1::WatchJobsRequest& request,
-                                                             const absl::Status& refused) {
-  return new WatchReactor(controller.watches(), request, refused);
+                                                             const absl::Status& refused,
+                                                             std::shared_ptr<void> place) {
+  return new WatchReactor(controller.watches(), request, refused, std::move(place));
 }
 
 namespace {

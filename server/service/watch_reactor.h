@@ -5,6 +5,8 @@
 #ifndef NIBBLE_SERVER_SERVICE_WATCH_REACTOR_H_
 #define NIBBLE_SERVER_SERVICE_WATCH_REACTOR_H_
 
+#include <memory>
+
 #include "absl/status/status.h"
 
 namespace grpc {
@@ -23,10 +25,12 @@ class WatchJobsRequest;
 class WatchJobsResponse;
 }  // namespace v1
 
-// The stream that serves the request; ends at once with `refused` unless that is OK.
+// The stream that serves the request; ends at once with `refused` unless that is OK. Keeps `place`
+// until it is over.
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
                                                              const v1::WatchJobsRequest& request,
-                                                             const absl::Status& refused);
+                                                             const absl::Status& refused,
+                                                             std::shared_ptr<void> place);
 
 // The call that fills the response; ends at once with `refused` unless that is OK.
 grpc::ServerUnaryReactor* AwaitJob(Controller& controller, const v1::WaitJobRequest& request,

@@ -39,9 +39,11 @@ absl::Status Apply(const v1::RecipeRevised& fact, const Stamp& stamp, Draft& dra
 absl::Status Apply(const v1::RevisionConfirmed& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::RevisionRefused& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::RevisionsArchived& fact, const Stamp& stamp, Draft& draft);
-// Extends the timelines of the jobs that the update has changed: if ranks may now begin at an
-// earlier step than the timeline reaches back to, because the newest checkpoint was lost, the
-// revisions that they ran from there on return from the archive.
+// Extends the timeline of a job: if ranks may now begin at an earlier step than it reaches back to,
+// because the newest checkpoint was lost or a guard rolled back, the revisions that they ran from
+// there on return from the archive.
+void CoverTimeline(const v1::JobRecord& job, Draft& draft);
+// Extends the timelines of the jobs that the update has changed.
 void CoverTimelines(Draft& draft);
 
 // apply_checkpoint.cc
@@ -82,6 +84,9 @@ absl::Status Remember(const v1::RequestRecord& request, const Stamp& stamp, Draf
 // An attempt begins at `step`: later checkpoints of earlier attempts belong to an abandoned
 // history, since the recipe may have changed in the new one.
 void LeaveCheckpointsBeyond(int64_t step, const Stamp& stamp, const v1::JobRecord& job,
+                            Draft& draft);
+// A guard rolls the job back: no later attempt resumes from a checkpoint after `step`.
+void LeaveHarmedCheckpoints(int64_t step, const Stamp& stamp, const v1::JobRecord& job,
                             Draft& draft);
 
 // Closes the timeline of an attempt whose ranks will report nothing more. Superseded revisions that

@@ -209,6 +209,7 @@ absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draf
                                     v1::ATTEMPT_OUTCOME_CANCELLED));
   const int64_t backoff_ms = DurationOf(fact.backoff_ms(), fact.not_before_unix_ms(), stamp);
   NIBBLE_RETURN_IF_ERROR(CheckRange("backoff_ms", backoff_ms, 0, kMaxBackoffMs));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("rollback_step", fact.rollback_step(), 0, kMaxSteps));
   v1::Attempt ended = job->attempt();
   job->clear_attempt();
   ended.set_outcome(fact.outcome());
@@ -229,6 +230,10 @@ absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draf
                             ": ", Clip(fact.reason(), kMaxClause)),
        .attempt = fact.attempt()},
       stamp, *job, draft);
+  if (!fact.rolls_back()) return absl::OkStatus();
+  LeaveHarmedCheckpoints(fact.rollback_step(), stamp, *job, draft);
+  // A change of the recipe in the same update may begin where the next attempt does.
+  CoverTimeline(*job, draft);
   return absl::OkStatus();
 }
 

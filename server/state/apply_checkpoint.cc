@@ -89,6 +89,26 @@ void LeaveCheckpointsBeyond(int64_t step, const Stamp& stamp, const v1::JobRecor
   }
 }
 
+void LeaveHarmedCheckpoints(int64_t step, const Stamp& stamp, const v1::JobRecord& job,
+                            Draft& draft) {
+  std::vector<v1::CheckpointRef> harmed;
+  for (const auto& [key, checkpoint] : draft.checkpoints.WithPrefix(JobPrefix(job.id()))) {
+    if (checkpoint->state() != v1::CHECKPOINT_STATE_WRITING && !checkpoint->left() &&
+        checkpoint->ref().step() > step) {
+      harmed.push_back(checkpoint->ref());
+    }
+  }
+  for (const v1::CheckpointRef& ref : harmed) {
+    v1::Checkpoint& checkpoint = *draft.checkpoints.Edit(CheckpointKey(ref));
+    checkpoint.set_left(true);
+    checkpoint.set_harmed(true);
+    AddCheckpointEvent(ref,
+                       absl::StrCat("abandoned: a guard rolled attempt ", job.last_attempt(),
+                                    " back to step ", step, " or before"),
+                       stamp, draft);
+  }
+}
+
 absl::Status Apply(const v1::ShardStored& fact, const Stamp& stamp, Draft& draft) {
   NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditUnfinished(draft, fact.ref().job()));
   NIBBLE_RETURN_IF_ERROR(CheckShard(fact, *job, draft));

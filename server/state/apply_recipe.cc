@@ -57,41 +57,30 @@ absl::Status Apply(const v1::RevisionsArchived& fact, const Stamp&, Draft& draft
   return CheckTimelineRecord(timeline);
 }
 
-namespace {
-
-void Cover(const v1::JobRecord& job, Draft& draft) {
+void CoverTimeline(const v1::JobRecord& job, Draft& draft) {
   const v1::TimelineRecord* const known = draft.timelines.Find(job.id());
   if (known == nullptr || known->archived() == 0) return;
-  const int64_t needed = draft.NeededStep(job);
-  if (known->revisions(0).first_step() <= needed) return;
-  // Newest first: the revisions that ranks ran, back to the one in effect at the needed step.
-  const auto archive = draft.archive.WithPrefix(JobPrefix(job.id()));
-  std::vector<v1::RecipeRevision> back;
-  for (auto entry = archive.rbegin(); entry != archive.rend(); ++entry) {
-    const v1::RecipeRevision& revision = *entry->second;
-    if (revision.number() >= known->revisions(0).number()) continue;
-    // If ranks never reported, only the first revision is known to have been in effect.
-    const bool first = entry + 1 == archive.rend();
-    if (!revision.confirmed() && !first) continue;
-    back.push_back(revision);
-    if (revision.first_step() <= needed) break;
+  std::vector<const v1::RecipeRevision*> archive;
+  for (const auto& [key, revision] : draft.archive.WithPrefix(JobPrefix(job.id()))) {
+    archive.push_back(revision);
   }
-  v1::TimelineRecord& timeline = *draft.timelines.Edit(job.id());
   RevisionMessages revisions;
-  for (auto revision = back.rbegin(); revision != back.rend(); ++revision) {
-    draft.archive.Erase(RevisionKey(job.id(), revision->number()));
-    *revisions.Add() = std::move(*revision);
+  for (const v1::RecipeRevision* revision : Returning(*known, archive, draft.NeededStep(job))) {
+    *revisions.Add() = *revision;
+  }
+  if (revisions.empty()) return;
+  v1::TimelineRecord& timeline = *draft.timelines.Edit(job.id());
+  for (const v1::RecipeRevision& revision : revisions) {
+    draft.archive.Erase(RevisionKey(job.id(), revision.number()));
   }
   timeline.set_archived(timeline.archived() - revisions.size());
   revisions.MergeFrom(timeline.revisions());
   timeline.mutable_revisions()->Swap(&revisions);
 }
 
-}  // namespace
-
 void CoverTimelines(Draft& draft) {
   for (const auto& [id, job] : draft.jobs.changes()) {
-    if (job != nullptr && !IsFinished(job->state())) Cover(*job, draft);
+    if (job != nullptr && !IsFinished(job->state())) CoverTimeline(*job, draft);
   }
 }
 

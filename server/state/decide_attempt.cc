@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
@@ -246,25 +248,95 @@ int32_t InARow(const v1::JobRecord& job, v1::FailureCause cause) {
   return count;
 }
 
-// The recipe after a rollback by a guard. The job is paused instead if it was rolled back as often
-// in a row as its spec allows, or if it cannot have that recipe.
-v1::RecipeRevised PrepareRollback(const State& state, const v1::JobRecord& job,
-                                  const v1::Update& update, Failure& failure) {
-  const absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(job.id())->spec_yaml());
-  const int64_t most = spec.ok() ? spec->guards.max_rollbacks : GuardSpec().max_rollbacks;
-  if (InARow(job, failure.cause) > most) {
-    failure.cause = v1::FAILURE_CAUSE_GUARD_PAUSE;
-    failure.reason = absl::StrCat("rolled back ", most, " times in a row: ", failure.reason);
-    return {};
+// The step from which a job that a guard rolls back runs again: that of the newest good checkpoint,
+// or of the beginning of the run, which is guards.rollback_margin steps or more before the last
+// step that the guards judged good. If older checkpoints than those that are left existed once, the
+// oldest that is left. FailedPrecondition if the failed attempt has tried that.
+absl::StatusOr<int64_t> RollbackStep(const State& state, const v1::JobRecord& job,
+                                     const JobSpec& spec, const v1::GuardDecision& decision) {
+  const int64_t good = decision.step() - std::max<int64_t>(decision.harmed_steps(), 1);
+  const int64_t limit = good - spec.guards.rollback_margin;
+  const bool forked = job.has_origin() && !job.origin().weights_only();
+  const int64_t begin = forked ? job.origin().checkpoint().step() : 0;
+  std::vector<const v1::Checkpoint*> all = state.CheckpointsOf(job.id());
+  std::reverse(all.begin(), all.end());
+  int64_t oldest = -1;
+  for (const v1::Checkpoint* checkpoint : all) {
+    if (checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED || checkpoint->left()) continue;
+    oldest = checkpoint->ref().step();
+    if (oldest <= limit) return oldest;
   }
-  const absl::StatusOr<v1::RecipeRevised> safer =
-      decide::SaferRecipe(state, job, update.author(), update.time_unix_ms(),
-                          OneLine(absl::StrCat("rolled back: ", failure.reason)));
-  if (safer.ok()) return *safer;
-  failure.cause = v1::FAILURE_CAUSE_GUARD_PAUSE;
-  failure.reason = absl::StrCat("rolled back, but the recipe cannot be made safer: ",
-                                std::string(safer.status().message()), "; ", failure.reason);
-  return {};
+  const int64_t every = spec.checkpoints.every;
+  if (oldest < 0 || every == 0 || limit < (begin / every + 1) * every) return begin;
+  if (FirstStep(job) != oldest) return oldest;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "no checkpoint of step ", limit, " or before is left (guards.rollback_margin: ",
+      spec.guards.rollback_margin, "), and the oldest, of step ", oldest, ", was tried"));
+}
+
+// The attempts in a row that guards rolled back, including the present one, with their reasons.
+std::string AllTries(const v1::JobRecord& job, int32_t tries, const std::string& reason) {
+  constexpr int64_t kAllBytes = 1400;
+  const auto text = [&](const v1::Attempt& attempt, const std::string& why) {
+    const int64_t from = TakesOnlyWeights(job, attempt.resume()) ? 0 : attempt.resume().step();
+    return absl::StrCat("attempt ", attempt.number(), " from step ", from, ": ",
+                        Clip(why, kAllBytes / tries));
+  };
+  std::string all;
+  const auto& recent = job.recent_attempts();
+  for (int i = std::max(0, recent.size() - (tries - 1)); i < recent.size(); ++i) {
+    absl::StrAppend(&all, text(recent[i], recent[i].reason()), "; ");
+  }
+  return absl::StrCat(all, text(job.attempt(), reason));
+}
+
+struct PreparedRollback {
+  std::optional<int64_t> step;  // later checkpoints are abandoned; unset: none are
+  v1::RecipeRevised safer;
+};
+
+// What a rollback by a guard changes. The job is paused instead if it was rolled back as often in a
+// row as its spec allows, or if it cannot have a safer recipe or an earlier checkpoint.
+PreparedRollback PrepareRollback(const State& state, const v1::JobRecord& job,
+                                 const v1::Update& update, Failure& failure) {
+  PreparedRollback prepared;
+  const auto pause = [&failure](const std::string& why) {
+    failure.cause = v1::FAILURE_CAUSE_GUARD_PAUSE;
+    failure.reason = why;
+  };
+  const absl::StatusOr<JobSpec> spec = ParseJobSpec(state.FindSpec(job.id())->spec_yaml());
+  if (!spec.ok()) {
+    pause(absl::StrCat("cannot be rolled back, since its spec cannot be read: ",
+                       std::string(spec.status().message()), "; ", failure.reason));
+    return prepared;
+  }
+  const absl::StatusOr<int64_t> step = RollbackStep(state, job, *spec, failure.decision);
+  const int32_t tries = InARow(job, failure.cause);
+  if (step.ok()) prepared.step = *step;
+  if (tries > spec->guards.max_rollbacks) {
+    pause(absl::StrCat("rolled back ", tries - 1,
+                       " times in a row: ", AllTries(job, tries, failure.reason)));
+    return prepared;
+  }
+  if (!step.ok()) {
+    pause(absl::StrCat("cannot be rolled back further: ", std::string(step.status().message()),
+                       ": ", AllTries(job, tries, failure.reason)));
+    return prepared;
+  }
+  absl::StatusOr<v1::RecipeRevised> safer =
+      decide::SaferRecipe(state, job,
+                          {.step = *step,
+                           .decision = failure.decision,
+                           .author = update.author(),
+                           .time_unix_ms = update.time_unix_ms(),
+                           .reason = absl::StrCat("rolled back: ", failure.reason)});
+  if (!safer.ok()) {
+    pause(absl::StrCat("rolled back, but the recipe cannot be made safer: ",
+                       std::string(safer.status().message()), "; ", failure.reason));
+    return prepared;
+  }
+  prepared.safer = *std::move(safer);
+  return prepared;
 }
 
 // Moves a job whose attempt has just failed. `failures` in a row, including this one.
@@ -338,9 +410,9 @@ namespace decide {
 void AddFailure(const State& state, const v1::JobRecord& job, const Failure& reported,
                 v1::Update& update) {
   Failure failure = reported;
-  v1::RecipeRevised safer;
+  PreparedRollback rollback;
   if (failure.cause == v1::FAILURE_CAUSE_GUARD_ROLLBACK) {
-    safer = PrepareRollback(state, job, update, failure);
+    rollback = PrepareRollback(state, job, update, failure);
   }
   const bool counts = CountsAgainstTheJob(state, job, failure.cause);
   const int32_t failures = job.restarts_without_progress() + (counts ? 1 : 0);
@@ -357,7 +429,13 @@ void AddFailure(const State& state, const v1::JobRecord& job, const Failure& rep
   if (ended.backoff_ms() > 0) {
     ended.set_not_before_unix_ms(update.time_unix_ms() + ended.backoff_ms());
   }
-  if (safer.revisions_size() > 0) *update.add_facts()->mutable_recipe_revised() = safer;
+  if (rollback.step.has_value()) {
+    ended.set_rolls_back(true);
+    ended.set_rollback_step(*rollback.step);
+  }
+  if (rollback.safer.revisions_size() > 0) {
+    *update.add_facts()->mutable_recipe_revised() = rollback.safer;
+  }
   if (IsMachines(failure.cause) && !failure.worker.empty() &&
       state.FindWorker(failure.worker) != nullptr) {
     Blame(state, job, failure.worker, failure.reason, update);

@@ -11,6 +11,7 @@
 #include "recipe/timeline.h"
 #include "server/state/decide.h"
 #include "server/state/decide_tools.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
 #include "server/state/timeline_record.h"
 
@@ -157,26 +158,63 @@ absl::Status CheckExpected(int64_t expected) {
 
 namespace decide {
 
+namespace {
+
+// Guards that watch loss, gradient norm or non-finite values, which a lower learning rate helps.
+bool WatchesTheUpdates(const v1::GuardDecision& decision) {
+  return IsSpike(decision) || decision.guard() == "non-finite";
+}
+
+// The rules with which rollbacks to steps after `step` put layers into BF16.
+std::vector<LayerRule> EarlierPromotions(const Timeline& timeline, int64_t step) {
+  const std::vector<FieldSetting> bf16 = {{"all", "bf16"}};
+  std::vector<LayerRule> rules;
+  for (const Revision& revision : timeline.revisions()) {
+    if (revision.author != kGuardAuthor || revision.first_step <= step) continue;
+    for (const LayerRule& rule : revision.recipe.layers) {
+      if (rule.set == bf16) rules.push_back(rule);
+    }
+  }
+  return rules;
+}
+
+}  // namespace
+
 absl::StatusOr<v1::RecipeRevised> SaferRecipe(const State& state, const v1::JobRecord& job,
-                                              const std::string& author, int64_t time_unix_ms,
-                                              const std::string& reason) {
+                                              const Rollback& rollback) {
   v1::RecipeRevised revised;
   revised.set_job(job.id());
-  const v1::TimelineRecord& record = *state.FindTimeline(job.id());
+  const int64_t step = rollback.step;
+  const v1::TimelineRecord record = CoveredFrom(state, job.id(), step);
   NIBBLE_ASSIGN_OR_RETURN(const JobSpec spec, ParseJobSpec(state.FindSpec(job.id())->spec_yaml()));
   NIBBLE_ASSIGN_OR_RETURN(Timeline timeline, ToTimeline(record));
-  const int64_t step = state.NeededStep(job);
   const int64_t latest = timeline.latest();
   NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(spec.model));
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe before,
                           Resolve(timeline.At(step).recipe, outline, 0));
-  const Recipe change = {.layers = {{spec.guards.promote_layers, {{"all", "bf16"}}}}};
-  NIBBLE_RETURN_IF_ERROR(
-      timeline.Append(-1, change, step, step, author, time_unix_ms, reason).status());
+  Recipe change = {.layers = EarlierPromotions(timeline, step)};
+  for (const std::string& layer : rollback.decision.layers()) {
+    change.layers.push_back({layer, {{"all", "bf16"}}});
+  }
+  if (rollback.decision.layers().empty()) {
+    change.layers.push_back({spec.guards.promote_layers, {{"all", "bf16"}}});
+  }
+  const double lr_before = timeline.At(step).lr_scale;
+  const double lr_failed = timeline.At(std::max(step, rollback.decision.step())).lr_scale;
+  const double lr_scale =
+      WatchesTheUpdates(rollback.decision) ? lr_failed * spec.guards.rollback_lr_scale : lr_failed;
+  const bool lowers = lr_scale != lr_failed;
+  NIBBLE_ASSIGN_OR_RETURN(
+      const int64_t number,
+      timeline.Append(
+          -1, change, step, step, rollback.author, rollback.time_unix_ms,
+          OneLine(absl::StrCat(lowers ? absl::StrCat("learning rate times ", lr_scale, ", ") : "",
+                               rollback.reason))));
+  NIBBLE_RETURN_IF_ERROR(timeline.ScaleLearningRate(number, lr_scale));
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe after,
                           Resolve(timeline.At(step).recipe, outline, 0));
   NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, Diff(before, after, outline));
-  if (diff.groups.empty()) return revised;
+  if (diff.groups.empty() && lr_scale == lr_before) return revised;
   NIBBLE_RETURN_IF_ERROR(CheckTimeline(timeline, latest, spec, job.scheduling().allowed_ranks()));
   if (static_cast<int64_t>(timeline.revisions().size()) + record.retired_size() > kMaxRevisions) {
     return absl::ResourceExhaustedError(
@@ -230,8 +268,9 @@ absl::StatusOr<Decision<v1::RollbackRecipeResponse>> Decide(
         NIBBLE_ASSIGN_OR_RETURN(
             const int64_t number,
             revising.timeline().RestoreRecipe(
-                request.expected_revision(), FromMessage(wanted->recipe()), revising.first_step(),
-                revising.next_step(), caller.author, update.time_unix_ms(), request.reason()));
+                request.expected_revision(), FromMessage(wanted->recipe()),
+                FromMessage(*wanted).lr_scale, revising.first_step(), revising.next_step(),
+                caller.author, update.time_unix_ms(), request.reason()));
         response.set_revision(number);
         response.set_first_step(revising.first_step());
         return revising.End(update, response);

@@ -18,10 +18,11 @@ namespace nibble {
 namespace {
 
 using decide::Failure;
+using decide::kGuardAuthor;
 
 constexpr char kAllRanksRun[] = "every rank runs";
-// The author of updates that a guard of the spec causes.
-constexpr char kGuardAuthor[] = "guard";
+// Of guards' decisions.
+constexpr char kRollBackAction[] = "roll_back";
 
 // The number of an attempt's workers whose ranks are in each phase, with one worker's phase
 // replaced by the one it now reports.
@@ -213,9 +214,26 @@ bool AnyElsewhere(const v1::Attempt& attempt, const std::string& worker,
                      });
 }
 
+// The decision with which the ranks of a report ended for a rollback, from all guards that asked
+// for it. Older workers do not report what it found: then it is that of the next step.
+v1::GuardDecision RollbackOf(const v1::GangReport& report) {
+  v1::GuardDecision found;
+  found.set_step(report.next_step());
+  for (const v1::GuardDecision& decision : report.decided()) {
+    if (decision.action() != kRollBackAction) continue;
+    if (found.guard().empty() || decision.step() != found.step()) {
+      found = decision;
+      continue;
+    }
+    found.set_harmed_steps(std::max(found.harmed_steps(), decision.harmed_steps()));
+    found.mutable_layers()->MergeFrom(decision.layers());
+  }
+  return found;
+}
+
 // The failure with which a report ends the attempt, if it does. Ranks that lost a peer on another
 // worker do not end it while others live: either the ranks at fault report, or the lease of their
-// worker expires.
+// worker expires. A rollback awaits the worker of rank 0, which reports what the guard found.
 std::optional<Failure> FailureOf(const v1::JobRecord& job, const std::string& worker,
                                  const v1::GangReport& report) {
   const v1::Attempt& attempt = job.attempt();
@@ -223,12 +241,16 @@ std::optional<Failure> FailureOf(const v1::JobRecord& job, const std::string& wo
   const std::string detail = report.detail().empty() ? "" : absl::StrCat(": ", report.detail());
   if (HasFailed(report.phase())) {
     if (report.cause() == v1::FAILURE_CAUSE_PEER && others_live) return std::nullopt;
+    const v1::Placement& first = attempt.placements(0);
+    const bool rolls_back = report.cause() == v1::FAILURE_CAUSE_GUARD_ROLLBACK;
+    if (rolls_back && first.worker() != worker && Lives(first.phase())) return std::nullopt;
     const bool spec = report.cause() == v1::FAILURE_CAUSE_SPEC || IsGuards(report.cause());
     return Failure{.cause = report.cause(),
                    .worker = worker,
                    .reason = spec && !detail.empty()
                                  ? absl::StrCat(report.detail(), " (on worker ", worker, ")")
-                                 : absl::StrCat("ranks on ", worker, " failed", detail)};
+                                 : absl::StrCat("ranks on ", worker, " failed", detail),
+                   .decision = rolls_back ? RollbackOf(report) : v1::GuardDecision()};
   }
   if (report.phase() == v1::RANK_PHASE_STOPPED && !attempt.stopping()) {
     return Failure{

@@ -17,6 +17,9 @@
 
 namespace nibble::decide {
 
+// The author of updates that a guard of the spec causes.
+inline constexpr char kGuardAuthor[] = "guard";
+
 // The next update, without facts.
 v1::Update NextUpdate(const State& state, const Caller& caller);
 
@@ -36,18 +39,27 @@ struct Failure {
   v1::FailureCause cause = v1::FAILURE_CAUSE_UNSPECIFIED;
   std::string worker;  // of the failed ranks; may be empty
   std::string reason;
+  v1::GuardDecision decision = {};  // of a guard that rolls back
 };
 // Adds the consequences of a failed attempt, by its cause: another attempt after a back-off, the
 // end of the job, a pause. Only a machine's fault counts against the worker.
 void AddFailure(const State& state, const v1::JobRecord& job, const Failure& failure,
                 v1::Update& update);
 
-// The change after which a job that a guard has rolled back runs again: the layers that its spec
-// names in BF16, from the step where its next attempt begins. Without revisions if they are BF16
-// already. Errors as CheckTimeline; ResourceExhausted if the timeline has no room.
+// Where a job runs again after a guard's rollback, and why.
+struct Rollback {
+  int64_t step = 0;                 // checkpoints after it are abandoned
+  v1::GuardDecision decision = {};  // of the guard
+  std::string author;
+  int64_t time_unix_ms = 0;
+  std::string reason;
+};
+// The change after which the job runs again: the layers that the guard found, or else those that
+// the spec names, in BF16 from `step` on, with those of earlier rollbacks to later steps; and, if
+// the guard watches loss, norm or non-finite values, a lower learning rate. Without revisions if
+// nothing changes. Errors as CheckTimeline; ResourceExhausted if the timeline has no room.
 absl::StatusOr<v1::RecipeRevised> SaferRecipe(const State& state, const v1::JobRecord& job,
-                                              const std::string& author, int64_t time_unix_ms,
-                                              const std::string& reason);
+                                              const Rollback& rollback);
 
 // Adds the consequences of an attempt that stopped as requested.
 void AddStop(const v1::JobRecord& job, const std::string& reason, v1::Update& update);

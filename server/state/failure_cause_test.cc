@@ -170,46 +170,6 @@ TEST_F(FailureCauseTest, AGuardThatPausesTheJobIsTheAuthorOfThePause) {
   EXPECT_EQ(Job().attempt().resume().step(), 10);
 }
 
-TEST_F(FailureCauseTest, AGuardRollsBackToTheNewestCheckpointAndPausesIfThatDoesNotHelp) {
-  Start();
-  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
-  for (int i = 0; i < GuardSpec().max_rollbacks; ++i) {
-    Fail("w1", v1::FAILURE_CAUSE_GUARD_ROLLBACK, "guards.max_skips: 10 steps were skipped");
-    ASSERT_EQ(Job().state(), v1::JOB_STATE_RECOVERING) << i;
-    Start();
-    EXPECT_EQ(Job().attempt().resume().step(), 10);
-  }
-  Fail("w1", v1::FAILURE_CAUSE_GUARD_ROLLBACK, "guards.max_skips: 10 steps were skipped");
-  EXPECT_EQ(Job().state(), v1::JOB_STATE_PAUSED);
-  EXPECT_EQ(Job().goal_author(), "guard");
-  EXPECT_TRUE(absl::StartsWith(Job().state_reason(), "rolled back 2 times in a row: "))
-      << Job().state_reason();
-  EXPECT_EQ(Job().restarts_without_progress(), 0);
-  ExpectNoBlame();
-}
-
-TEST_F(FailureCauseTest, ARollbackMakesTheRecipeSaferFromTheStepWhereTheNextAttemptBegins) {
-  Start();
-  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
-  Fail("w1", v1::FAILURE_CAUSE_GUARD_ROLLBACK, "guards.spike: roll_back; step 14: a spike");
-  const v1::TimelineRecord& timeline = *cluster_.state().FindTimeline(job_);
-  ASSERT_EQ(timeline.revisions_size(), 2);
-  const v1::RecipeRevision& safer = timeline.revisions(1);
-  EXPECT_EQ(safer.first_step(), 10);
-  EXPECT_EQ(safer.author(), "guard");
-  EXPECT_TRUE(absl::StartsWith(safer.reason(), "rolled back: guards.spike: roll_back; step 14"))
-      << safer.reason();
-  ASSERT_EQ(safer.recipe().layers_size(), 1);
-  EXPECT_EQ(safer.recipe().layers(0).match(), "*");
-  EXPECT_EQ(safer.recipe().layers(0).set(0).value(), "bf16");
-  // Everything is BF16 already: the next rollback changes nothing.
-  Start();
-  EXPECT_EQ(Job().attempt().resume().step(), 10);
-  Fail("w1", v1::FAILURE_CAUSE_GUARD_ROLLBACK, "guards.spike: roll_back; step 14: a spike");
-  EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
-  EXPECT_EQ(cluster_.state().FindTimeline(job_)->revisions_size(), 2);
-}
-
 TEST_F(FailureCauseTest, DecisionsOfGuardsAreEventsOnceInEachAttempt) {
   Start();
   const auto report = [this](std::vector<std::pair<int64_t, std::string>> decided) {

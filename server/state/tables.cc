@@ -167,7 +167,7 @@ const v1::Checkpoint* Draft::OriginOf(const v1::JobRecord& job) const {
   if (job.origin().weights_only()) {
     const auto own = checkpoints.WithPrefix(JobPrefix(job.id()));
     const bool begun = std::any_of(own.begin(), own.end(), [](const auto& entry) {
-      return entry.second->state() != v1::CHECKPOINT_STATE_WRITING;
+      return entry.second->state() != v1::CHECKPOINT_STATE_WRITING && !entry.second->left();
     });
     if (begun) return nullptr;
   }

@@ -60,8 +60,10 @@ Recipe FromMessage(const v1::RecipeChange& message) {
 }
 
 Revision FromMessage(const v1::RecipeRevision& message) {
-  return {message.number(), message.first_step(),          message.author(), message.time_unix_ms(),
-          message.reason(), FromMessage(message.recipe()), message.refused()};
+  return {message.number(),  message.first_step(),
+          message.author(),  message.time_unix_ms(),
+          message.reason(),  FromMessage(message.recipe()),
+          message.refused(), message.lr_scale() == 0 ? 1 : message.lr_scale()};
 }
 
 v1::Recipe ToMessage(const Recipe& recipe) {
@@ -85,6 +87,7 @@ v1::RecipeRevision ToMessage(const Revision& revision) {
   message.set_reason(revision.reason);
   *message.mutable_recipe() = ToMessage(revision.recipe);
   message.set_refused(revision.refused);
+  if (revision.lr_scale != 1) message.set_lr_scale(revision.lr_scale);
   return message;
 }
 
@@ -127,7 +130,8 @@ absl::Status Check(const RevisionMessages& revisions, bool reaches_back) {
     bytes += static_cast<int64_t>(revision.ByteSizeLong());
     numbers.push_back({.number = revision.number(),
                        .first_step = revision.first_step(),
-                       .refused = revision.refused()});
+                       .refused = revision.refused(),
+                       .lr_scale = revision.lr_scale() == 0 ? 1 : revision.lr_scale()});
   }
   if (bytes > kMaxTimelineBytes) {
     return absl::ResourceExhaustedError(
@@ -223,6 +227,37 @@ std::vector<const v1::RecipeRevision*> AllRevisions(const State& state, absl::st
              std::back_inserter(all),
              [](const auto* a, const auto* b) { return a->number() < b->number(); });
   return all;
+}
+
+std::vector<const v1::RecipeRevision*> Returning(
+    const v1::TimelineRecord& record, absl::Span<const v1::RecipeRevision* const> archive,
+    int64_t needed) {
+  std::vector<const v1::RecipeRevision*> back;
+  if (record.archived() == 0 || record.revisions(0).first_step() <= needed) return back;
+  // Newest first: the revisions that ranks ran, back to the one in effect at the needed step.
+  for (auto entry = archive.rbegin(); entry != archive.rend(); ++entry) {
+    const v1::RecipeRevision& revision = **entry;
+    if (revision.number() >= record.revisions(0).number()) continue;
+    // If ranks never reported, only the first revision is known to have been in effect.
+    const bool first = entry + 1 == archive.rend();
+    if (!revision.confirmed() && !first) continue;
+    back.push_back(&revision);
+    if (revision.first_step() <= needed) break;
+  }
+  std::reverse(back.begin(), back.end());
+  return back;
+}
+
+v1::TimelineRecord CoveredFrom(const State& state, absl::string_view job, int64_t needed) {
+  v1::TimelineRecord record = *state.FindTimeline(job);
+  RevisionMessages revisions;
+  for (const v1::RecipeRevision* revision : Returning(record, state.ArchiveOf(job), needed)) {
+    *revisions.Add() = *revision;
+  }
+  record.set_archived(record.archived() - revisions.size());
+  revisions.MergeFrom(record.revisions());
+  record.mutable_revisions()->Swap(&revisions);
+  return record;
 }
 
 RevisionMessages WholeTimeline(const State& state, absl::string_view job) {

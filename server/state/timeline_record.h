@@ -68,6 +68,14 @@ absl::StatusOr<const v1::RecipeRevision*> FindRevision(const State& state, absl:
 // Every revision that was ever accepted, by number, including those that were never run.
 std::vector<const v1::RecipeRevision*> AllRevisions(const State& state, absl::string_view job);
 
+// The archived revisions, by number, that ranks which begin at the step `needed` run before those
+// of the timeline; none if it reaches back to that step. `archive`: the job's, by number.
+std::vector<const v1::RecipeRevision*> Returning(
+    const v1::TimelineRecord& record, absl::Span<const v1::RecipeRevision* const> archive,
+    int64_t needed);
+// The timeline with its returning revisions.
+v1::TimelineRecord CoveredFrom(const State& state, absl::string_view job, int64_t needed);
+
 // The recipe of the job from its first step on: revisions that its ranks reported to have run, and
 // scheduled ones.
 RevisionMessages WholeTimeline(const State& state, absl::string_view job);

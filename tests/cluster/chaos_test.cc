@@ -73,7 +73,9 @@ class Chaos : public testing::Test {
               .wall_clocks = true,
               .disks = EnterOwnMounts(),
               // While ranks are silent, a change must not take as long as a lease.
-              .coordinator_flags = {"--switch-wait-ms", "100"}}) {}
+              .coordinator_flags = {"--switch-wait-ms", "100"},
+              // With an odd seed, ranks that have lost another one keep their processes.
+              .worker_flags = {"--keep-ranks", chaos_seed % 2 == 1 ? "20" : "0"}}) {}
 
   // Three kinds in turn: one rank without changes, two ranks whose recipe changes at a step, one
   // rank whose recipe changes on request.

@@ -104,6 +104,7 @@ ClusterBed::ClusterBed(const Options& options) : lease_(options.lease), root_(Ma
   for (int number = 1; options.disks && number <= options.workers; ++number) {
     MountDisk(absl::StrCat(root_, "/cluster/", WorkerRole(number)));
   }
+  if (options.coordinator_disk) MountDisk(absl::StrCat(root_, "/cluster/", kCoordinatorRole));
   const int port = ChooseFreePort().value();
   if (options.proxies) {
     for (int number = 1; number <= options.workers; ++number) {

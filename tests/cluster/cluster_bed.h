@@ -65,7 +65,8 @@ class ClusterBed {
     // Each worker's data is on its own file system, which SetFull fills. The process must have
     // called EnterOwnMounts.
     bool disks = false;
-    bool late_devices = false;  // ranks train on the late device (kernels/late)
+    bool coordinator_disk = false;  // as `disks`, for the coordinator's data
+    bool late_devices = false;      // ranks train on the late device (kernels/late)
     std::vector<std::string> coordinator_flags, worker_flags;
   };
 
@@ -170,7 +171,7 @@ class ClusterBed {
   // Sets the wall clock of the role's processes to `ahead` of this machine's; negative: behind.
   void SetWallClock(const std::string& role, std::chrono::milliseconds ahead);
 
-  // Fills the worker's disk, or frees it.
+  // Fills the role's disk, or frees it.
   void SetFull(const std::string& role, bool full);
 
   // SIGKILL; returns when the process has ended.

@@ -4,10 +4,10 @@
     tests/gpu/ranks.py BIN [RANKS=2] [STEPS=200]      BIN: the directory of nibble-trainer
 
 Sums over ranks are in rank order, so the losses of all steps have the same bits through NCCL and through the hosts'
-memory, and at every level of sharding; with NCCL's own order of sums they are close. One rank through NCCL has the
-bits of one rank alone. Then a rank is killed in mid-run: the others must end by themselves and name it, and the job
-resumes with the same bits. Runs in a new directory below the current one; exits 1 if anything is not so. Prints a short
-table last.
+memory, and at every level of sharding, with several micro-batches and other packed formats, too; with NCCL's own
+order of sums they are close. One rank through NCCL has the bits of one rank alone. Then a rank is killed in mid-run:
+the others must end by themselves and name it, and the job resumes with the same bits. Runs in a new directory below
+the current one; exits 1 if anything is not so. Prints a short table last.
 """
 
 import json
@@ -21,9 +21,9 @@ import time
 
 JOB = """name: ranks
 model: tiny-hybrid
-recipe: nvfp4
+recipe: %(recipe)s
 data: {train: [%(corpus)s], sequence: 256}
-training: {steps: %(steps)d, batch: %(batch)d, seed: 5}
+training: {steps: %(steps)d, batch: %(batch)d, micro_batch: %(micro_batch)d, seed: 5}
 optimizer: {lr: 0.002, warmup_steps: 20}
 metrics: {log_every: 1}
 checkpoints: {every: 20, keep_last: 3}
@@ -73,12 +73,12 @@ def main():
         " ".join(words[(7 * i + 3 * j * j) % len(words)] for j in range(400)) for i in range(300)))
     wrong = []
 
-    def start(name, world, collectives, reduction="rank_order", sharding="optimizer"):
+    def start(name, world, collectives, reduction="rank_order", sharding="optimizer", recipe="nvfp4", micro_batch=0):
         output = root / name
         spec = root / f"{name}.yaml"
         spec.write_text(JOB % {"corpus": corpus, "steps": steps, "batch": 8 * ranks, "ranks": world, "output": output,
                                "collectives": collectives, "reduction": reduction,
-                               "sharding": sharding})
+                               "sharding": sharding, "recipe": recipe, "micro_batch": micro_batch})
         log = open(root / f"{name}.log", "a")
         return output, subprocess.Popen([str(trainer), "--spec", str(spec), "--quiet"], stdout=log, stderr=log)
 
@@ -113,6 +113,15 @@ def main():
         _, same = compare(level, run(level, ranks, "nccl", "rank_order", level), staged)
         if same != "all":
             wrong.append(f"{level}: its losses are not those of level optimizer")
+    # Two micro-batches in a rank's share.
+    for recipe in ("nvfp4", "nvfp4-base", "mxfp8", "bf16"):
+        expected, _ = compare(f"{recipe}-optimizer", run(f"{recipe}-optimizer", ranks, "nccl", "rank_order",
+                                                         "optimizer", recipe, 4), None)
+        for level in ("gradients", "weights"):
+            name = f"{recipe}-{level}"
+            _, same = compare(name, run(name, ranks, "nccl", "rank_order", level, recipe, 4), expected)
+            if same != "all":
+                wrong.append(f"{name}: its losses are not those of level optimizer")
     alone, _ = compare("one-rank", run("one-rank", 1, "auto"), None)
     _, same = compare("one-nccl", run("one-nccl", 1, "nccl"), alone)
     if same != "all":

@@ -7,7 +7,8 @@ BIN: the directory of the check programs. Logs go to --output. Prints a line per
 how many errors or hazards, timed out, or that the program itself failed; under it the places of the first ones. Exits 1
 unless all are clean.
 
-The warpgroup kernels keep up to 25 barriers in dynamic shared memory, which the tools cannot count: they are told.
+The warpgroup kernels keep up to 25 barriers in dynamic shared memory, and cuBLASLt's more, which the tools cannot count:
+they are told.
 """
 
 import argparse
@@ -34,7 +35,7 @@ PROGRAMS = {
     "products": ["gemm_check", "few"],
     "quantisers": ["gpu_check", "--check", "--cases", "60"],
 }
-BARRIERS = ["--num-cuda-barriers", "32"]
+BARRIERS = ["--num-cuda-barriers", "256"]
 TOOLS = {"racecheck": BARRIERS, "memcheck": [], "synccheck": BARRIERS, "initcheck": []}
 
 

@@ -96,8 +96,9 @@ def main():
         for kill in range(kills):
             # At steps that are not those of checkpoints, all after the change.
             nibble("job", "wait", job, "--step", str(1000 + kill * 1900 // kills), "--timeout", "120s")
-            pids = subprocess.run(["pgrep", "-f", "nibble-trainer.*--rank"], capture_output=True,
-                                  text=True).stdout.split()
+            # Of this cluster: others may run on the machine.
+            pids = subprocess.run(["pgrep", "-f", f"nibble-trainer.*{root}.*--rank|nibble-trainer.*--rank.*{root}"],
+                                  capture_output=True, text=True).stdout.split()
             expect(len(pids) == 1, f"trainer processes at kill {kill}: {pids}")
             resumes = sum(e.get("event") == "resume" for e in events(log))
             killed = time.monotonic()

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Compares Nibble with packages of PyPI, in Python environments of its own: transformers in both
 # directions (live_check.py), PyYAML on its YAML (yaml_check.py), gRPC's Python client on its
-# coordinator's API (foreign_client.py), TensorBoard on its event files (tensorboard_check.py), and
-# llm-compressor, compressed-tensors, lm-eval and megatron-core on its weights, figures and data
-# (parity_check.py); and reads its dashboards with the models of Grafana's SDK, of the oldest and of a
+# coordinator's API (foreign_client.py), TensorBoard on its event files (tensorboard_check.py),
+# OpenTelemetry's messages on its traces (otlp_check.py), and llm-compressor, compressed-tensors,
+# lm-eval and megatron-core on its weights, figures and data (parity_check.py); and reads its dashboards with the models of Grafana's SDK, of the oldest and of a
 # recent version (dashboards_check.py); and uploads to moto's S3 server (object_store_check.py):
 #   tests/interop/interop.sh
 # There is an environment for each requirements file, in ${XDG_CACHE_HOME:-~/.cache}/nibble; it is
@@ -34,7 +34,7 @@ choose_environment() {
 install_packages python3-venv
 export PYTHONDONTWRITEBYTECODE=1
 bazel build "$(bazel_flags)" //$here:hf-logits //$here:export-random //$here:export-tokenizer \
-  //$here:encode-texts //$here:yaml-of-json //client:nibble //server:nibble-coordinator
+  //$here:encode-texts //$here:yaml-of-json //client:nibble //server:nibble-coordinator //worker/trainer/loop:nibble-trainer
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/parity"
@@ -51,7 +51,11 @@ choose_environment $here/requirements.txt
 "$python" $here/foreign_client.py bazel-bin/server/nibble-coordinator "$work"
 
 choose_environment $here/requirements-tensorboard.txt
-"$python" $here/tensorboard_check.py bazel-bin/client/nibble "$work"
+"$python" $here/tensorboard_check.py bazel-bin/client/nibble \
+  bazel-bin/worker/trainer/loop/nibble-trainer "$work"
+
+choose_environment $here/requirements-opentelemetry.txt
+"$python" $here/otlp_check.py bazel-bin/client/nibble bazel-bin/server/nibble-coordinator "$work"
 
 choose_environment $here/requirements-object-store.txt
 "$python" $here/object_store_check.py bazel-bin/client/nibble "$work"

@@ -1,10 +1,13 @@
-// Alerts that fire in a real Prometheus, with the rules of deploy/prometheus, when what they warn
-// of happens to a real cluster. The others fire in promtool's unit tests only
-// (deploy/prometheus/tests): a disk that is nearly full, a store that fails, copies that are
-// missing for long, a slow rank, underflow, clipped values and jumps of the gradient norm.
+// Every alert fires in a real Prometheus, with the rules of deploy/prometheus, when what it warns
+// of happens to a real cluster. Those of full disks are in full_disks_test.cc.
 #include <signal.h>
 
+#include <atomic>
+#include <chrono>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "common/process/process.h"
 #include "gtest/gtest.h"
@@ -12,6 +15,31 @@
 
 namespace nibble {
 namespace {
+
+// Lets a process run for a tenth of the time only, as if others took its core; then lets it run.
+class Slowed {
+ public:
+  explicit Slowed(const ProcessIdentity& process)
+      : process_(process), thread_([this] {
+          while (!over_) {
+            SignalProcess(process_, SIGSTOP);
+            (void)AwaitAnyEnd({}, std::chrono::milliseconds(90));
+            SignalProcess(process_, SIGCONT);
+            (void)AwaitAnyEnd({}, std::chrono::milliseconds(10));
+          }
+        }) {}
+  ~Slowed() {
+    over_ = true;
+    thread_.join();
+  }
+  Slowed(const Slowed&) = delete;
+  Slowed& operator=(const Slowed&) = delete;
+
+ private:
+  const ProcessIdentity process_;
+  std::atomic<bool> over_{false};
+  std::thread thread_;  // last: it uses the above
+};
 
 class Alerts : public ScrapedCluster {};
 
@@ -32,6 +60,7 @@ TEST_F(Alerts, FireWhenWhatTheyWarnOfHappens) {
   AwaitFiring("NibbleLossNotFinite", broken);
   AwaitFiring("NibbleGuardActed", broken);
   AwaitFiring("NibbleLossSpike", spike);
+  AwaitFiring("NibbleGradientNormJump", spike);
 
   // A rank that makes no step, and whose watchdog is patient.
   (void)bed_.AskAbout(spike, kKillJob);
@@ -61,6 +90,41 @@ TEST_F(Alerts, FireWhenWhatTheyWarnOfHappens) {
     if (rule.at("type") == "alerting") {
       EXPECT_FALSE(Fires(name, healthy)) << name;
     }
+  }
+}
+
+TEST_F(Alerts, FireOnUnderflowOnClippedValuesAndOnASlowRank) {
+  ASSERT_NE(prometheus_, nullptr);
+  AwaitScrapes();
+  // MXFP4 has no second scale: half of the activations behind a squared ReLU become zero.
+  const std::string coarse = bed_.Submit({.name = "coarse",
+                                          .steps = kEndless,
+                                          .every = kEndless - 1,
+                                          .precision_every = 20,
+                                          .recipe = "mxfp4"});
+  const std::string fine = bed_.Submit(
+      {.name = "fine", .steps = kEndless, .every = kEndless - 1, .precision_every = 20});
+  // Its weights grow until they are infinite, and all scales saturate.
+  const std::string saturated = SubmitWithOptimizer(
+      "saturated", "lr: 10, warmup_steps: 2, weight_decay: 10", /*precision_every=*/20);
+  AwaitFiring("NibbleUnderflowHigh", coarse);
+  AwaitFiring("NibbleClippedHigh", saturated);
+  // NVFP4 clips some values of every block; that alone is no alert.
+  EXPECT_FALSE(Fires("NibbleUnderflowHigh", fine));
+  EXPECT_FALSE(Fires("NibbleClippedHigh", fine));
+  for (const std::string& job : {coarse, fine, saturated}) (void)bed_.AskAbout(job, kKillJob);
+
+  const std::string gang = bed_.Submit({.name = "gang",
+                                        .ranks = 3,
+                                        .steps = kEndless,
+                                        .every = kEndless - 1,
+                                        .sequence = 64,
+                                        .batch = 6});
+  bed_.ExpectStep(gang, 20);
+  const Slowed slowed(bed_.LiveRank(gang, 1).process);
+  AwaitFiring("NibbleRankSlow", gang);
+  for (const nlohmann::json& labels : Firing("NibbleRankSlow")) {
+    EXPECT_EQ(labels.at("rank"), "1") << labels;
   }
 }
 

@@ -1,9 +1,11 @@
 #include "tests/metrics/scraped_cluster.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,7 +22,8 @@ using nlohmann::json;
 
 }  // namespace
 
-ScrapedCluster::ScrapedCluster() {
+ScrapedCluster::ScrapedCluster(ClusterBed::Options options)
+    : workers_(options.workers), bed_(WithMetrics(std::move(options))) {
   auto started = PrometheusProcess::Start(absl::StrCat(kDeploy, "/prometheus"), http_,
                                           bed_.root() + "/prometheus");
   EXPECT_TRUE(started.ok()) << started.status();
@@ -29,6 +32,15 @@ ScrapedCluster::ScrapedCluster() {
 
 ScrapedCluster::~ScrapedCluster() {
   if (card_worker_.pid > 0) (void)EndProcess(card_worker_, std::chrono::seconds(10));
+}
+
+ClusterBed::Options ScrapedCluster::WithMetrics(ClusterBed::Options options) const {
+  for (const std::string& flag :
+       {std::string("--http"), http_, std::string("--notify-allow"), unreachable_}) {
+    options.coordinator_flags.push_back(flag);
+  }
+  for (const char* const flag : {"--peak-flops", "1e12"}) options.worker_flags.emplace_back(flag);
+  return options;
 }
 
 std::string ScrapedCluster::LocalAddress() {
@@ -42,20 +54,29 @@ void ScrapedCluster::Await(const std::string& expression) {
 }
 
 void ScrapedCluster::AwaitScrapes() {
-  Await(absl::StrCat("count(up == 1) == ", kWorkers + 1 + (card_worker_.pid > 0 ? 1 : 0)));
+  Await(absl::StrCat("count(up == 1) == ", workers_ + 1 + (card_worker_.pid > 0 ? 1 : 0)));
+}
+
+std::vector<json> ScrapedCluster::Firing(const std::string& alert) const {
+  std::vector<json> firing;
+  const auto rules = prometheus_->Rules();
+  const auto rule = rules.find(alert);
+  if (rule == rules.end()) return firing;
+  for (const json& one : rule->second.at("alerts")) {
+    if (one.at("state") == "firing") firing.push_back(one.at("labels"));
+  }
+  return firing;
 }
 
 bool ScrapedCluster::Fires(const std::string& alert, const std::string& of) const {
-  const auto rules = prometheus_->Rules();
-  const auto rule = rules.find(alert);
-  if (rule == rules.end()) return false;
-  for (const json& one : rule->second.at("alerts")) {
-    if (one.at("state") == "firing" &&
-        absl::StrContains(one.at("labels").dump(), absl::StrCat("\"", of, "\""))) {
-      return true;
-    }
-  }
-  return false;
+  const std::vector<json> firing = Firing(alert);
+  return std::any_of(firing.begin(), firing.end(), [&of](const json& labels) {
+    return absl::StrContains(labels.dump(), absl::StrCat("\"", of, "\""));
+  });
+}
+
+void ScrapedCluster::AwaitResolved(const std::string& alert, const std::string& of) {
+  EXPECT_TRUE(Eventually([&] { return !Fires(alert, of); })) << alert << " of " << of;
 }
 
 void ScrapedCluster::AwaitFiring(const std::string& alert, const std::string& of) {
@@ -64,17 +85,19 @@ void ScrapedCluster::AwaitFiring(const std::string& alert, const std::string& of
 
 std::string ScrapedCluster::IdleWorker() {
   std::set<std::string> idle;
-  for (int number = 1; number <= kWorkers; ++number) idle.insert(WorkerRole(number));
+  for (int number = 1; number <= workers_; ++number) idle.insert(WorkerRole(number));
   for (const ClusterBed::Rank& rank : bed_.LiveRanks()) idle.erase(rank.worker);
   return idle.empty() ? "" : *idle.begin();
 }
 
 std::string ScrapedCluster::SubmitWithOptimizer(const std::string& name,
-                                                const std::string& optimizer) {
-  return bed_.SubmitSpec(absl::StrReplaceAll(
-      TinyJob{.name = name, .steps = kEndless, .more = "guards: {max_skips: 10000000}\n"}.Yaml(
-          bed_.corpus()),
-      {{"lr: 0.002, warmup_steps: 2", optimizer}}));
+                                                const std::string& optimizer, int precision_every) {
+  const TinyJob job = {.name = name,
+                       .steps = kEndless,
+                       .precision_every = precision_every,
+                       .more = "guards: {max_skips: 10000000}\n"};
+  return bed_.SubmitSpec(
+      absl::StrReplaceAll(job.Yaml(bed_.corpus()), {{"lr: 0.002, warmup_steps: 2", optimizer}}));
 }
 
 void ScrapedCluster::StartCardWorker() {

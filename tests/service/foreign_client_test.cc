@@ -143,7 +143,7 @@ class ForeignClientTest : public testing::TestWithParam<const char*> {
 TEST_P(ForeignClientTest, EveryServiceIsListedAndDescribed) {
   const std::vector<std::string> services = client_->Services();
   EXPECT_THAT(services, testing::UnorderedElementsAre(
-                            "nibble.v1.Coordinator", "nibble.v1.WorkerLink",
+                            "nibble.v1.Coordinator", "nibble.v1.Access", "nibble.v1.WorkerLink",
                             "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection",
                             "grpc.reflection.v1alpha.ServerReflection"));
   for (const std::string& service : services) {

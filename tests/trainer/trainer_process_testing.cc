@@ -56,7 +56,8 @@ fs::path TrainerProcess::WriteSpec(const std::string& name, const Settings& s) c
       << "metrics: {log_every: 1, precision_every: 4}\n"
       << "resources: {ranks: " << s.ranks << ", threads: " << s.threads << ", device: " << s.device
       << ", sharding: " << s.sharding << "}\n"
-      << "output: {directory: " << (root_ / name).string() << "}\n"
+      << "output: {directory: " << (root_ / name).string() << ", tensorboard: \"" << s.tensorboard
+      << "\"}\n"
       << s.more;
   return path;
 }

@@ -13,15 +13,24 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/nibble/v1/common.pb.h"
+#include "proto/nibble/v1/worker.pb.h"
 #include "worker/agent/nvml.h"
 
 namespace nibble {
+
+// How a card reaches another one.
+struct CardReach {
+  v1::CardPath path = v1::CARD_PATH_UNSPECIFIED;
+  int nvlinks = 0;  // of CARD_PATH_NVLINK; 0: unknown
+};
 
 struct Card {
   std::string id;    // for CUDA_VISIBLE_DEVICES: a number, or a name beginning with GPU-
   std::string name;  // "NVIDIA H200"
   int64_t memory_bytes = 0;
-  int capability = 0;  // compute capability: 90 is 9.0
+  int capability = 0;              // compute capability: 90 is 9.0
+  std::string pci;                 // address as /sys has it, such as "0000:17:00.0"; empty: unknown
+  std::vector<CardReach> reaches;  // each card of the list, by its index; of itself unspecified
 };
 
 // The cards that a process with this CUDA_VISIBLE_DEVICES may use, in its order; null: all.

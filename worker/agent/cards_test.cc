@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+
 namespace nibble {
 namespace {
 
@@ -38,6 +42,21 @@ TEST(CardsTest, MoreSlotsThanCardsAreRefusedWithBothNumbers) {
   EXPECT_TRUE(absl::IsInvalidArgument(refused));
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("--slots: 4, but this machine has 1 card (NVIDIA H200)"));
+}
+
+TEST(CardsTest, CardsHaveAPciAddressAndAPathToEachOther) {
+  const std::string library =
+      absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"),
+                   "/worker/agent/libfake_nvml.so");
+  const absl::StatusOr<std::vector<Card>> cards = FindCards(nullptr, library);
+  ASSERT_TRUE(cards.ok()) << cards.status();
+  ASSERT_EQ(cards->size(), 2u);
+  EXPECT_EQ((*cards)[0].pci, "0000:1b:00.0");
+  EXPECT_EQ((*cards)[1].pci, "0000:43:00.0");
+  ASSERT_EQ((*cards)[0].reaches.size(), 2u);
+  EXPECT_EQ((*cards)[0].reaches[0].path, v1::CARD_PATH_UNSPECIFIED);
+  EXPECT_EQ((*cards)[0].reaches[1].path, v1::CARD_PATH_BRIDGE);
+  EXPECT_EQ((*cards)[1].reaches[0].path, v1::CARD_PATH_BRIDGE);
 }
 
 // On a machine with a driver the cards have names; on one without, the error says what is missing.

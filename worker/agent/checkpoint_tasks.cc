@@ -164,6 +164,7 @@ void CheckpointTasks::Verify(const v1::DesiredTask& task, v1::TaskReport& report
 
 absl::StatusOr<std::string> CheckpointTasks::Export(const v1::DesiredTask& task) {
   const v1::CheckpointRef& ref = task.ref();
+  NIBBLE_RETURN_IF_ERROR(options_.roots.Check("destination", task.destination()));
   for (const v1::DesiredReplica& shard : task.shards()) {
     if (options_.registry->CrcOf(ref, shard.rank()).ok()) continue;
     NIBBLE_RETURN_IF_ERROR(

@@ -30,6 +30,7 @@
 #include "common/backoff.h"
 #include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
+#include "worker/agent/allowed_roots.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/process_supervisor.h"
@@ -49,6 +50,7 @@ class CheckpointTasks {
     ProcessSupervisor* supervisor = nullptr;
     std::string exporter;           // path of nibble-export
     std::string jobs_directory;     // absolute
+    AllowedRoots roots;             // of the destinations of exports
     std::function<void()> changed;  // a task has ended
   };
   explicit CheckpointTasks(Options options);

@@ -30,8 +30,8 @@ std::shared_ptr<grpc::Channel> OpenChannel(const CoordinatorLink::Options& optio
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetMaxReceiveMessageSize(kMaxDesiredBytes);
-  return grpc::CreateCustomChannel(options.target, ChannelCredentialsOf(options.security),
-                                   arguments);
+  return grpc::CreateCustomChannel(
+      options.target, ChannelCredentialsOf(options.security, PeerKind::kCoordinator), arguments);
 }
 
 constexpr size_t kMaxErrorBytes = 1500;
@@ -128,6 +128,8 @@ absl::Status CoordinatorLink::RunStream(bool& answered) {
   // A new channel for each stream: an old one may be in its own reconnect backoff.
   const std::unique_ptr<v1::WorkerLink::Stub> stub = v1::WorkerLink::NewStub(OpenChannel(options_));
   Stream stream;
+  const std::string& token = options_.security.token;
+  if (!token.empty()) stream.context.AddMetadata("authorization", "Bearer " + token);
   {
     const MutexLock lock(&mutex_);
     if (stopping_) return absl::OkStatus();

@@ -46,8 +46,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(Options options) {
 
 absl::Status Daemon::CheckAddress() const {
   const std::string& address = options_.identity.address();
-  // With a root certificate the port serves only callers that have a certificate.
-  const bool authenticated = !options_.security.root_certificates.empty();
+  // With TLS the port serves only callers that have a certificate.
+  const bool authenticated = options_.security.secure();
   absl::Status status = CheckListenAddress("address", address, options_.insecure || authenticated);
   if (!status.ok() || !ParseListenAddress("address", address)->any) return status;
   return absl::InvalidArgumentError(
@@ -120,6 +120,7 @@ absl::Status Daemon::Prepare() {
                      double seconds, int64_t bytes,
                      const absl::Status& status) { metrics_->Fetched(seconds, bytes, status); }});
   meetings_ = std::make_unique<MeetingPoints>(HostOf(options_.identity.address()));
+  standby_ = std::make_unique<StandbyRanks>(supervisor_.get());
   home_ = {.supervisor = supervisor_.get(),
            .registry = registry_.get(),
            .fetcher = fetcher_.get(),
@@ -127,6 +128,7 @@ absl::Status Daemon::Prepare() {
            .meetings = meetings_.get(),
            .provenance = provenance_.get(),
            .security = options_.security,
+           .roots = options_.roots,
            .worker = options_.identity.name(),
            .host = HostOf(options_.identity.address()),
            .clock = SteadyMs,
@@ -136,8 +138,11 @@ absl::Status Daemon::Prepare() {
            .run_directory = run_->path(),
            .trainer = options_.trainer,
            .cards = options_.cards,
+           .pins = options_.pins,
            .watchdog = options_.watchdog,
            .logs = options_.logs,
+           .standby = standby_.get(),
+           .keep_ranks = options_.keep_ranks,
            .faults = options_.faults};
   OpenStoredJobs();
   std::vector<PeerService> services;
@@ -164,6 +169,7 @@ absl::Status Daemon::Prepare() {
                                .supervisor = supervisor_.get(),
                                .exporter = options_.exporter,
                                .jobs_directory = home_.jobs_directory,
+                               .roots = options_.roots,
                                .changed = report_soon});
   recorder_ = std::make_unique<TaskThread>();
   link_ = std::make_unique<CoordinatorLink>(CoordinatorLink::Options{
@@ -215,6 +221,7 @@ Daemon::~Daemon() {
   }
   std::vector<std::shared_ptr<GangRunner>> gangs = this->gangs();
   for (const auto& gang : gangs) gang->Abandon();
+  standby_.reset();
   supervisor_.reset();
   {
     const MutexLock lock(&mutex_);
@@ -237,6 +244,7 @@ void Daemon::Wake() {
 absl::Status Daemon::Run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {
     ActOnGangs();
+    if (options_.alive) options_.alive();
     const auto until = std::chrono::steady_clock::now() + options_.beat;
     const MutexLock lock(&wake_mutex_);
     // A signal handler sets `stop` and cannot notify: the beat bounds the wait.
@@ -369,6 +377,7 @@ void Daemon::ActOnGangs() {
   }
   if (!closed.empty()) report_due_ = true;  // their jobs run no longer
   closed.clear();                           // joins their threads
+  standby_->Prune();
   std::vector<PresentGang> present;
   std::vector<GangOrigin> origins;
   for (const std::shared_ptr<GangRunner>& gang : gangs()) {

@@ -51,6 +51,8 @@
 #include "worker/agent/peer_server.h"
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/shard_fetcher.h"
+#include "worker/agent/slot_plan.h"
+#include "worker/agent/standby_ranks.h"
 #include "worker/agent/task_thread.h"
 #include "worker/metrics/worker_metrics.h"
 
@@ -62,20 +64,24 @@ class Daemon {
     // The daemon chooses the incarnation; port 0 of the address picks a free one.
     v1::WorkerIdentity identity;
     std::vector<std::string> cards;   // by slot, for CUDA_VISIBLE_DEVICES; empty: CPU slots
+    std::vector<SlotPin> pins;        // by slot; empty: ranks are not pinned
     std::string nvml = kNvmlLibrary;  // the library that reports on the cards
     std::string coordinator;          // host:port
     LinkSecurity security;
     bool insecure = false;       // listen off loopback without authenticating callers
+    AllowedRoots roots;          // of the paths that jobs and exports name
     std::string data_directory;  // absolute; made if absent
     std::string trainer;         // path of nibble-trainer
     std::string exporter;        // path of nibble-export
     std::chrono::milliseconds beat{1000};
     Backoff::Options backoff;
     WatchdogLimits watchdog;
+    std::chrono::seconds keep_ranks{0};  // as GangHome
     RankLog::Limits logs;
     WorkerHttpOptions http;
     FigureLimits figures;
     std::function<void(const std::string&)> log;  // a line for people; may be null
+    std::function<void()> alive;                  // called in every round of Run; may be null
     DiskFaults* faults = nullptr;                 // for tests
   };
 
@@ -151,6 +157,7 @@ class Daemon {
   std::unique_ptr<DamageReports> damage_;
   std::unique_ptr<ShardFetcher> fetcher_;
   std::unique_ptr<MeetingPoints> meetings_;
+  std::unique_ptr<StandbyRanks> standby_;
   std::unique_ptr<PeerServer> peers_;
   std::unique_ptr<ReplicaKeeper> replicas_;
   std::unique_ptr<CheckpointTasks> tasks_;

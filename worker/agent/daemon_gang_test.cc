@@ -22,6 +22,17 @@ using agent_testing::kSpec;
 using agent_testing::kUntilStopped;
 using testing::HasSubstr;
 
+TEST_F(DaemonTest, RanksAreBoundToTheCpusOfTheirSlot) {
+  const auto allowed = AllowedThreads();
+  ASSERT_TRUE(allowed.ok()) << allowed.status();
+  pins_ = {{.threads = {allowed->front()}}, {.threads = {allowed->back()}}};
+  StartDaemon(Script("grep Cpus_allowed_list /proc/self/status; exit 101"));
+  WishGang(1, 2);
+  coordinator_.AwaitPhase(v1::RANK_PHASE_STOPPED);
+  EXPECT_THAT(LogOf(1, 0), HasSubstr(absl::StrCat("list:\t", allowed->front(), "\n")));
+  EXPECT_THAT(LogOf(1, 1), HasSubstr(absl::StrCat("list:\t", allowed->back(), "\n")));
+}
+
 TEST_F(DaemonTest, AGangRunsStopsOnOrderAndIsClosed) {
   StartDaemon(Script(kUntilStopped));
   WishGang(1, 2);

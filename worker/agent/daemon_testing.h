@@ -19,12 +19,14 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/mutex.h"
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
 #include "worker/agent/daemon.h"
+#include "worker/agent/slot_plan.h"
 #include "worker/agent/stuck_disk_testing.h"
 
 namespace nibble::agent_testing {
@@ -162,6 +164,8 @@ class DaemonTest : public testing::Test {
     options.backoff = {.first = std::chrono::milliseconds(10),
                        .most = std::chrono::milliseconds(50)};
     options.faults = &disk_;
+    options.pins = pins_;
+    options.keep_ranks = keep_ranks_;
     auto daemon = Daemon::Start(std::move(options));
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
@@ -204,6 +208,8 @@ class DaemonTest : public testing::Test {
   std::string spec_ = kSpec;
   std::chrono::milliseconds beat_{20};
   int64_t hang_ms_ = 120'000;
+  std::vector<SlotPin> pins_;
+  std::chrono::seconds keep_ranks_{0};
   int port_ = 0;
   StuckDisk disk_;
   Coordinator coordinator_;

@@ -1,6 +1,7 @@
 // For tests: a shared library with the functions of NVML that nvml_interface.h declares, of a
-// machine with two cards that do not exist. Card 0 has everything, some of it at a fault; card 1
-// supports neither NVLink nor error correction; the card GPU-lost is found and no longer answers.
+// machine with two cards that do not exist. Card 0 has everything, some of it at a fault, and its
+// NVLinks lead to a switch; card 1, behind the same PCIe host bridge, supports neither NVLink nor
+// error correction; the card GPU-lost is found and no longer answers.
 //
 // Thread-safety: all functions.
 #include <cstdio>
@@ -90,6 +91,22 @@ int nvmlDeviceGetNvLinkState(Device device, unsigned link, int* active) {
 int nvmlDeviceGetNvLinkErrorCounter(Device device, unsigned link, int kind, Count* errors) {
   // One replay on each active link, and one error of each kind on the first.
   return Return(Code(device, false), Count{kind == 0 || link == 0 ? 1U : 0U}, errors);
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned link, nibble::NvmlPci* remote) {
+  return link < 18 ? Return(Code(device, false), nibble::NvmlPci{.domain = 0, .bus = 0x40}, remote)
+                   : kInvalidArgument;
+}
+int nvmlDeviceGetPciInfo_v3(Device device, nibble::NvmlPci* pci) {
+  return Return(Code(device),
+                nibble::NvmlPci{.domain = 0, .bus = device == &cards[0] ? 0x1bU : 0x43U}, pci);
+}
+int nvmlDeviceGetTopologyCommonAncestor(Device device, Device other, int* level) {
+  return Return(Code(device) == 0 ? Code(other) : Code(device), 30, level);
+}
+int nvmlDeviceGetP2PStatus(Device device, Device other, int capability, int* status) {
+  constexpr int kNotSupportedStatus = 4;
+  return Return(Code(device) == 0 ? Code(other) : Code(device),
+                capability == 2 ? kNotSupportedStatus : 0, status);
 }
 int nvmlDeviceGetFieldValues(Device device, int count, nibble::NvmlFieldValue* values) {
   for (int i = 0; i < count; ++i) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,8 @@ namespace nibble {
 namespace {
 
 constexpr char kDumpSeconds[] = "30";
+// A process that stands by only has to read the order.
+constexpr std::chrono::seconds kRejoinPatience(2);
 
 // The debuggers that write the stacks of a live process, best first.
 std::vector<std::string> StackDumper(pid_t pid) {
@@ -83,10 +86,26 @@ Gang::~Gang() {
   if (abandoned_) return;
   preparation_.reset();  // its thread may be about to open the meeting
   home_.meetings->Close(job_, attempt_);
-  link_.reset();
+  std::map<int32_t, LinkHost::Rank> linked;
+  if (link_ != nullptr) linked = link_->Ranks();
+  std::erase_if(linked, [](const auto& rank) {
+    return !rank.second.connected || !rank.second.standing_by.has_value();
+  });
+  const std::shared_ptr<LinkHost> link = std::move(link_);
+  // Before the end of the attempt's snapshots, which it uses.
+  if (link != nullptr) link->Retire();
   home_.registry->CloseAttempt(job_, attempt_);
-  for (const Rank& rank : ranks_) {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Rank& rank = ranks_[i];
     if (rank.process.empty()) continue;
+    if (linked.contains(rank.rank) && home_.standby != nullptr &&
+        home_.supervisor->PidOf(rank.process).ok()) {
+      Log(absl::StrCat(", rank ", rank.rank, " stands by for the job's next attempt"));
+      home_.standby->Add(slots_[i],
+                         {.job = job_, .process = rank.process, .number = rank.rank, .link = link});
+      (void)home_.supervisor->Forget(rank.process + ".stacks");
+      continue;
+    }
     // The supervisor ends processes that still run; see the class.
     (void)home_.supervisor->Forget(rank.process);
     (void)home_.supervisor->Forget(rank.process + ".stacks");
@@ -129,11 +148,15 @@ absl::Status Gang::Start() {
   }
   absl::StatusOr<JobSpec> spec = ParseJobSpec(desired_.spec_yaml());
   if (!spec.ok()) return WithExit(spec.status(), TrainerExit::kSpec);
+  if (const absl::Status allowed = home_.roots.CheckSpec(*spec); !allowed.ok()) {
+    return WithExit(allowed, TrainerExit::kSpec);
+  }
   NoteModel(*spec);
   const std::string job_directory = absl::StrCat(home_.jobs_directory, "/", job_);
   directory_ = absl::StrCat(job_directory, "/attempt-", attempt_);
   NIBBLE_RETURN_IF_ERROR(MakeDirectories(directory_));
   spec->output.directory = job_directory;
+  if (spec->output.tensorboard.starts_with("/")) spec->output.tensorboard += "/" + job_;
   spec->resources.ranks = desired_.world();
   for (const NamedText& variable : spec->env) environment_[variable.name] = variable.text;
   NIBBLE_RETURN_IF_ERROR(ReplaceFile(directory_ + "/spec.yaml", ToYaml(*spec), home_.faults));
@@ -194,18 +217,74 @@ absl::Status Gang::StartRank(Rank& rank, const std::string& rendezvous) {
          absl::StrCat(home_.jobs_directory, "/", desired_.resume().job(), "/checkpoints")});
     if (desired_.weights_only()) program.arguments.push_back("--weights-only");
   }
+  if (home_.keep_ranks.count() > 0) {
+    program.arguments.insert(program.arguments.end(),
+                             {"--stand-by", absl::StrCat(home_.keep_ranks.count())});
+  }
+  const auto slot = static_cast<size_t>(desired_.slots(local_rank));
+  if (slot < home_.pins.size()) {
+    program.cpus = home_.pins[slot].threads;
+    program.memory_node = home_.pins[slot].memory_node;
+  }
   // The daemon's variables override those of the spec.
   if (!home_.cards.empty()) {
-    const auto slot = static_cast<size_t>(desired_.slots(local_rank));
     if (slot >= home_.cards.size()) {
       return absl::InvalidArgumentError(
           absl::StrCat("slot ", slot, " of a worker with ",
                        Counted(static_cast<int64_t>(home_.cards.size()), "card")));
     }
     program.environment["CUDA_VISIBLE_DEVICES"] = home_.cards[slot];
+    // Numbers of cards are NVML's, which follow the bus; CUDA would put the fastest card first.
+    program.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
+  }
+  if (home_.standby != nullptr) {
+    const std::optional<StandbyRanks::Rank> kept =
+        home_.standby->Take(desired_.slots(local_rank), job_);
+    if (kept.has_value()) {
+      const absl::Status rejoined = RejoinRank(rank, *kept, rendezvous);
+      if (rejoined.ok()) return rejoined;
+      Log(absl::StrCat(", rank ", rank.rank,
+                       " starts in a new process; that of an earlier attempt does not rejoin: ",
+                       std::string(rejoined.message())));
+    }
   }
   absl::Status status = home_.supervisor->Start(program);
   if (status.ok()) rank.process = program.name;
+  return status;
+}
+
+absl::Status Gang::RejoinRank(Rank& rank, const StandbyRanks::Rank& kept,
+                              const std::string& rendezvous) {
+  link::v1::Rejoin order;
+  order.set_attempt(attempt_);
+  order.set_spec(directory_ + "/spec.yaml");
+  order.set_rank(rank.rank);
+  order.set_world(desired_.world());
+  order.set_local_rank(rank.rank - desired_.first_rank());
+  order.set_rendezvous(rendezvous);
+  order.set_link(link_->address());
+  order.set_resume_step(-1);
+  if (desired_.has_resume()) {
+    order.set_resume_step(desired_.resume().step());
+    order.set_resume_store(
+        absl::StrCat(home_.jobs_directory, "/", desired_.resume().job(), "/checkpoints"));
+    order.set_weights_only(desired_.weights_only());
+  }
+  const std::string name = ProcessName(job_, attempt_, rank.rank);
+  std::string process = kept.process;
+  absl::Status status = home_.supervisor->Rename(
+      process, name, LogPath(home_.jobs_directory, job_, attempt_, rank.rank));
+  if (status.ok()) {
+    process = name;
+    status = kept.link->Rejoin(kept.number, order, kRejoinPatience);
+  }
+  if (status.ok()) {
+    rank.process = name;
+    Log(absl::StrCat(", rank ", rank.rank, " continues in the process of an earlier attempt"));
+    return status;
+  }
+  (void)home_.supervisor->Kill(process);
+  (void)home_.supervisor->AwaitEnd(process);
   return status;
 }
 
@@ -274,6 +353,13 @@ void Gang::DumpStacks(int32_t number, const std::string& reason) {
   }
 }
 
+bool Gang::StandsBy(int32_t number) const {
+  if (link_ == nullptr) return false;
+  const std::map<int32_t, LinkHost::Rank> linked = link_->Ranks();
+  const auto at = linked.find(number);
+  return at != linked.end() && at->second.connected && at->second.standing_by.has_value();
+}
+
 void Gang::Kill(int32_t number, const std::string& reason) {
   if (preparing()) {
     ended_before_start_ = RankState::kFailed;
@@ -281,7 +367,7 @@ void Gang::Kill(int32_t number, const std::string& reason) {
     Fail(absl::StrCat("killed before it started: ", reason), v1::FAILURE_CAUSE_MACHINE);
   }
   for (Rank& rank : ranks_) {
-    if (rank.rank != number || rank.process.empty()) continue;
+    if (rank.rank != number || rank.process.empty() || StandsBy(number)) continue;
     const std::string trouble = link_ == nullptr ? "" : Trouble(link_->Ranks());
     // A rank that does not end after its peers have lost a rank is the lost one.
     Fail(absl::StrCat("killed: ", reason, trouble.empty() ? "" : "; ", trouble),

@@ -7,6 +7,9 @@
 // A gang that cannot be started still exists, failed and with the reason, until the coordinator no
 // longer wants it, so that the coordinator learns the reason.
 //
+// Where the worker keeps ranks (GangHome::keep_ranks), the processes of ranks that have lost
+// another one outlive their gang: StandbyRanks has them until the job's next attempt.
+//
 // On disk, below the job's directory, attempt-N/: spec.yaml as the ranks read it, rank-I.log. Ranks
 // receive the link's address as --link; a trainer that ignores it runs, and stops on SIGTERM, but
 // cannot be paused.
@@ -105,6 +108,10 @@ class Gang {
   absl::Status Start();
   absl::Status StartRanks(const std::string& rendezvous);
   absl::Status StartRank(Rank& rank, const std::string& rendezvous);
+  // Sends the process that stands by to this attempt as `rank`. After an error the process has
+  // ended.
+  absl::Status RejoinRank(Rank& rank, const StandbyRanks::Rank& kept,
+                          const std::string& rendezvous);
   void FailToStart(const absl::Status& why);
   // Revisions that the coordinator has confirmed durably are not reported again.
   void ForgetConfirmed(const v1::DesiredGang& desired);
@@ -114,8 +121,16 @@ class Gang {
   void Log(const std::string& line) const;
   // What blocks its ranks or their checkpoints; empty: nothing.
   std::string Trouble(const std::map<int32_t, LinkHost::Rank>& linked) const;
+  // Whether its run is over, and its process waits for another attempt.
+  bool StandsBy(int32_t number) const;
+  // How the rank's run ended; nullopt while it runs.
+  std::optional<RankEnd> EndOfRank(const Rank& rank,
+                                   const std::map<int32_t, LinkHost::Rank>& linked) const;
   // Whether ranks have ended because they lost a peer while other ranks have yet to end.
-  bool AwaitsPeers();
+  bool AwaitsPeers(const std::map<int32_t, LinkHost::Rank>& linked);
+  // Whether ranks that run shall not be killed yet: one here has failed, and the others are about
+  // to notice that and to stand by.
+  bool Spares(const PresentGang& present);
   PresentGang Observe(const std::map<int32_t, LinkHost::Rank>& linked);
   PresentRank ObserveRank(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
                           const std::vector<HungRank>& hung, bool awaits_peers);
@@ -150,6 +165,7 @@ class Gang {
   bool abandoned_ = false;
   std::string detail_;  // of the failure
   v1::FailureCause cause_ = v1::FAILURE_CAUSE_UNSPECIFIED;
+  std::optional<int64_t> spared_since_ms_;  // Spares
   std::optional<int64_t> peer_lost_at_ms_;  // when a rank first ended because it lost another
   // The job's first step under each revision that the coordinator has not confirmed, and under the
   // newest.

@@ -106,8 +106,8 @@ absl::StatusOr<std::string> AskForMeeting(const v1::DesiredGang& gang, const Lin
     return absl::InvalidArgumentError(absl::StrCat("members: none of attempt ", gang.attempt(),
                                                    " of ", gang.job(), " has rank 0"));
   }
-  const std::unique_ptr<v1::GangMeeting::Stub> stub = v1::GangMeeting::NewStub(
-      grpc::CreateChannel(gang.members(0).address(), ChannelCredentialsOf(security)));
+  const std::unique_ptr<v1::GangMeeting::Stub> stub = v1::GangMeeting::NewStub(grpc::CreateChannel(
+      gang.members(0).address(), ChannelCredentialsOf(security, PeerKind::kWorker)));
   v1::GetMeetingRequest request;
   request.set_job(gang.job());
   request.set_attempt(gang.attempt());

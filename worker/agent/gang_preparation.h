@@ -13,6 +13,7 @@
 #ifndef NIBBLE_WORKER_AGENT_GANG_PREPARATION_H_
 #define NIBBLE_WORKER_AGENT_GANG_PREPARATION_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -29,6 +30,7 @@
 #include "common/files/files.h"
 #include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
+#include "worker/agent/allowed_roots.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/data_directory.h"
@@ -37,6 +39,8 @@
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/rank_log.h"
 #include "worker/agent/shard_fetcher.h"
+#include "worker/agent/slot_plan.h"
+#include "worker/agent/standby_ranks.h"
 #include "worker/link/link_host.h"
 #include "worker/trainer/comm/tcp_store_server.h"
 
@@ -89,6 +93,7 @@ struct GangHome {
   MeetingPoints* meetings = nullptr;
   Provenance* provenance = nullptr;
   LinkSecurity security;
+  AllowedRoots roots;                           // of the paths in specs
   std::string worker;                           // this one's name
   std::string host;                             // at which other workers' ranks reach this one's
   LinkHost::Clock clock;                        // milliseconds, monotonic
@@ -98,8 +103,13 @@ struct GangHome {
   std::string run_directory;                    // absolute and short: sockets are in it
   std::string trainer;                          // path of nibble-trainer
   std::vector<std::string> cards;               // by slot, as CUDA names them; empty: CPU slots
+  std::vector<SlotPin> pins;                    // by slot; empty: ranks are not pinned
   WatchdogLimits watchdog;
   RankLog::Limits logs;
+  StandbyRanks* standby = nullptr;
+  // How long the process of a rank that has lost another one waits for the job's next attempt; 0:
+  // it ends.
+  std::chrono::seconds keep_ranks{0};
   DiskFaults* faults = nullptr;  // for tests
 };
 

@@ -64,25 +64,50 @@ v1::FailureCause Gang::CauseOfHang(bool waits) const {
   return waits && !whole ? v1::FAILURE_CAUSE_PEER : v1::FAILURE_CAUSE_MACHINE;
 }
 
-bool Gang::AwaitsPeers() {
+std::optional<RankEnd> Gang::EndOfRank(const Rank& rank,
+                                       const std::map<int32_t, LinkHost::Rank>& linked) const {
+  const auto exit = home_.supervisor->ExitOf(rank.process);
+  if (!exit.ok()) return std::nullopt;
+  if (exit->has_value()) {
+    const bool asked = sent_.has_value() && sent_->command == v1::GANG_COMMAND_STOP;
+    return EndOf(rank.rank, **exit, asked);
+  }
+  const auto at = linked.find(rank.rank);
+  if (at == linked.end() || !at->second.standing_by.has_value()) return std::nullopt;
+  return RankEnd{.cause = v1::FAILURE_CAUSE_PEER,
+                 .detail = absl::StrCat("rank ", rank.rank, ": ",
+                                        Printable(*at->second.standing_by, kMaxDetailBytes))};
+}
+
+bool Gang::AwaitsPeers(const std::map<int32_t, LinkHost::Rank>& linked) {
   bool lost_peer = false;
   bool others_run = false;
   for (const Rank& rank : ranks_) {
     if (rank.process.empty() || rank.killed) continue;
-    const auto exit = home_.supervisor->ExitOf(rank.process);
-    if (!exit.ok()) continue;
-    if (!exit->has_value()) {
+    const std::optional<RankEnd> end = EndOfRank(rank, linked);
+    if (!end.has_value()) {
       others_run = true;
       continue;
     }
-    const RankEnd end = EndOf(rank.rank, **exit, false);
-    if (end.state != RankState::kFailed) continue;
-    if (end.cause != v1::FAILURE_CAUSE_PEER) return false;
+    if (end->state != RankState::kFailed) continue;
+    if (end->cause != v1::FAILURE_CAUSE_PEER) return false;
     lost_peer = true;
   }
   if (!lost_peer || !others_run) return false;
   if (!peer_lost_at_ms_.has_value()) peer_lost_at_ms_ = home_.clock();
   return home_.clock() - *peer_lost_at_ms_ < kPeerPatienceMs;
+}
+
+bool Gang::Spares(const PresentGang& present) {
+  if (home_.keep_ranks.count() == 0) return false;
+  bool failed = false;
+  for (const PresentRank& rank : present.ranks) {
+    if (rank.hangs) return false;
+    failed |= rank.state == RankState::kFailed;
+  }
+  if (!failed) return false;
+  if (!spared_since_ms_.has_value()) spared_since_ms_ = home_.clock();
+  return home_.clock() - *spared_since_ms_ < kSpareMs;
 }
 
 void Gang::ObserveDump(Rank& rank) {
@@ -100,23 +125,21 @@ PresentRank Gang::ObserveRank(Rank& rank, const std::map<int32_t, LinkHost::Rank
     return present;
   }
   const auto at = linked.find(rank.rank);
-  const auto exit = home_.supervisor->ExitOf(rank.process);
-  if (exit.ok() && exit->has_value()) {
+  if (const std::optional<RankEnd> end = EndOfRank(rank, linked); end.has_value()) {
     if (!rank.ended_at_ms.has_value()) rank.ended_at_ms = home_.clock();
-    const bool may_have_reported_more = at != linked.end() && at->second.connected;
+    const bool may_have_reported_more =
+        at != linked.end() && at->second.connected && !at->second.standing_by.has_value();
     if (may_have_reported_more && home_.clock() - *rank.ended_at_ms < kLastReportMs) {
       present.state = RankState::kRunning;
       return present;
     }
-    const bool asked = sent_.has_value() && sent_->command == v1::GANG_COMMAND_STOP;
-    const RankEnd end = EndOf(rank.rank, **exit, asked);
-    present.state = end.state;
-    if (end.state != RankState::kFailed || rank.killed) return present;
-    if (awaits_peers && end.cause == v1::FAILURE_CAUSE_PEER) {
+    present.state = end->state;
+    if (end->state != RankState::kFailed || rank.killed) return present;
+    if (awaits_peers && end->cause == v1::FAILURE_CAUSE_PEER) {
       present.state = RankState::kRunning;
       return present;
     }
-    Fail(end.detail, end.cause);
+    Fail(end->detail, end->cause);
     return present;
   }
   if (at != linked.end() && at->second.report.activity() == link::v1::RANK_ACTIVITY_PAUSED &&
@@ -153,10 +176,11 @@ PresentGang Gang::Observe(const std::map<int32_t, LinkHost::Rank>& linked) {
   const std::vector<HungRank> hung = FindHung(linked, home_.watchdog, home_.clock());
   // The report names the rank that blocks the others, which is first.
   if (!hung.empty()) Fail(hung.front().detail, CauseOfHang(hung.front().waits));
-  const bool awaits_peers = AwaitsPeers();
+  const bool awaits_peers = AwaitsPeers(linked);
   for (Rank& rank : ranks_) {
     present.ranks.push_back(ObserveRank(rank, linked, hung, awaits_peers));
   }
+  present.spared = Spares(present);
   return present;
 }
 

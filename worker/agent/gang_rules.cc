@@ -73,6 +73,7 @@ bool MayContinue(const PresentGang& gang, std::vector<AgentAction>& actions) {
   if (waits_for_stacks) return false;
   for (const PresentRank& rank : gang.ranks) {
     if (rank.state != RankState::kFailed && !rank.hangs) continue;
+    if (gang.spared && !rank.hangs) return false;
     KillAll(gang, absl::StrCat("rank ", rank.rank, rank.hangs ? " makes no step" : " has failed"),
             actions);
     return false;
@@ -125,6 +126,7 @@ std::vector<AgentAction> Reconcile(const std::vector<WantedGang>* wanted,
     } else if (AnyRuns(gang) && !gang.ours) {
       (void)MayContinue(gang, actions);
     } else if (AnyRuns(gang)) {
+      if (gang.spared) continue;
       KillAll(gang, "the coordinator does not want it", actions);
     } else {
       actions.push_back(
@@ -152,8 +154,8 @@ std::vector<HungRank> FindHung(const std::map<int32_t, LinkHost::Rank>& ranks,
   std::vector<HungRank> hung;
   for (const auto& [number, rank] : ranks) {
     // Without a median it is still loading or in its first steps.
-    if (!rank.connected || rank.report.activity() != link::v1::RANK_ACTIVITY_STEPS ||
-        rank.median_step_ms == 0) {
+    if (!rank.connected || rank.standing_by.has_value() ||
+        rank.report.activity() != link::v1::RANK_ACTIVITY_STEPS || rank.median_step_ms == 0) {
       continue;
     }
     const int64_t since = now_ms - rank.step_at_ms;

@@ -11,7 +11,8 @@
 //   - unless another coordinator store, or an earlier epoch of this one, ordered it: then it is
 //     left alone, because the present store may not know of it;
 //   - an order for a lower attempt than the one present is ignored;
-//   - if one rank has failed or hangs, the other ranks of the gang are killed;
+//   - if one rank has failed or hangs, the other ranks of the gang are killed, or spared for a
+//     while if their processes are to be kept;
 //   - a rank that hangs writes its stacks first;
 //   - a gang that is to stop is sent the order, and killed at its deadline;
 //   - any other change of the order is sent to its ranks.
@@ -80,6 +81,8 @@ struct PresentGang {
   std::optional<GangOrder> sent;  // the order that it was sent last
   // Whether it was ordered by the store, in the epoch, of the desired state.
   bool ours = true;
+  // Its ranks are not killed yet, although another rank is lost.
+  bool spared = false;
   // Its ranks have ended, and it finishes their checkpoints; then it is removed.
   bool closing = false;
 
@@ -105,6 +108,10 @@ std::vector<AgentAction> Reconcile(const std::vector<WantedGang>* wanted,
 
 // The state of the least advanced rank; kFailed if any rank has failed or hangs.
 RankState StateOfGang(const PresentGang& gang);
+
+// How long ranks are spared, to notice that another one is lost: the watch of ranks on cards looks
+// ten times a second.
+inline constexpr int64_t kSpareMs = 2000;
 
 inline bool HasEnded(RankState state) { return state >= RankState::kStopped; }
 

@@ -107,6 +107,20 @@ TEST(ReconcileTest, AFailedRankEndsTheOthers) {
               ElementsAre("kill a/1 0"));
 }
 
+TEST(ReconcileTest, ASparedGangIsNotKilledUnlessARankHangs) {
+  PresentGang gang = Present("a", 1, {kFailed, kRunning});
+  gang.spared = true;
+  EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), IsEmpty());
+  EXPECT_THAT(Do({}, {gang}), IsEmpty());
+  EXPECT_THAT(Do({Wanted("a", 2)}, {gang}), IsEmpty());
+  gang.ranks[1].state = kFailed;  // stands by
+  EXPECT_THAT(Do({Wanted("a", 2)}, {gang}), ElementsAre("close a/1"));
+  gang.ranks[1] = {.rank = 1, .hangs = true, .dumped = true};
+  EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), IsEmpty());
+  gang.spared = false;
+  EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), ElementsAre("kill a/1 1"));
+}
+
 TEST(ReconcileTest, ARankThatHasSucceededLetsTheOthersFinish) {
   EXPECT_THAT(Do({Wanted("a", 1)}, {Present("a", 1, {kRunning, kSucceeded})}), IsEmpty());
 }

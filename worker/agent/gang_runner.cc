@@ -26,6 +26,7 @@ GangRunner::GangRunner(const v1::DesiredGang& desired, const v1::StoreIdentity& 
       origin_{.job = desired.job(), .attempt = desired.attempt(), .store = store},
       gang_(std::make_unique<Gang>(desired, store, home)),
       sent_(WantedOf(desired, {}).order),
+      spares_(home.keep_ranks.count() > 0 && desired.slots_size() != desired.world()),
       snapshot_(std::make_shared<const GangSnapshot>(gang_->TakeSnapshot())) {
   thread_.Post([this, refusal] {
     if (refusal.ok()) {
@@ -52,6 +53,8 @@ PresentGang GangRunner::present() const {
   PresentGang present = snapshot()->present;
   present.sent = sent_;
   present.closing = closing();
+  present.spared |=
+      spares_ && unwanted_since_ms_.has_value() && home_.clock() - *unwanted_since_ms_ < kSpareMs;
   for (PresentRank& rank : present.ranks) rank.killed |= killed_.contains(rank.rank);
   return present;
 }
@@ -81,6 +84,11 @@ void GangRunner::Publish() {
 }
 
 void GangRunner::Refresh(const v1::DesiredGang* desired) {
+  if (desired != nullptr) {
+    unwanted_since_ms_.reset();
+  } else if (!unwanted_since_ms_.has_value()) {
+    unwanted_since_ms_ = home_.clock();
+  }
   {
     const MutexLock lock(&mutex_);
     if (closing_) return;

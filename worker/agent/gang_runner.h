@@ -46,7 +46,9 @@ class GangRunner {
 
   // Never null.
   std::shared_ptr<const GangSnapshot> snapshot() const;
-  // For Reconcile: the snapshot's, with the orders that the thread has yet to carry out.
+  // For Reconcile: the snapshot's, with the orders that the thread has yet to carry out. Where
+  // ranks are kept, those of a gang with ranks on other workers are spared from the first Refresh
+  // without an order on: a rank there may be lost.
   PresentGang present() const;
   // The snapshot's report, with the samples of the steps since the last call.
   v1::GangReport TakeReport();
@@ -82,6 +84,8 @@ class GangRunner {
   std::optional<GangOrder> sent_;
   std::set<int32_t> killed_;
   std::set<int32_t> dumped_;
+  const bool spares_;                         // its ranks are kept, and others are elsewhere
+  std::optional<int64_t> unwanted_since_ms_;  // there has been no order for it
 
   mutable Mutex mutex_;
   std::shared_ptr<const GangSnapshot> snapshot_ ABSL_GUARDED_BY(mutex_);

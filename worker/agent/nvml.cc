@@ -33,6 +33,10 @@ bool FindAll(void* library, NvmlFunctions& nvml) {
   (void)find("nvmlDeviceGetTotalEccErrors", nvml.GetEccErrors);
   (void)find("nvmlDeviceGetNvLinkState", nvml.GetLinkState);
   (void)find("nvmlDeviceGetNvLinkErrorCounter", nvml.GetLinkErrors);
+  (void)find("nvmlDeviceGetNvLinkRemotePciInfo_v2", nvml.GetLinkRemote);
+  (void)find("nvmlDeviceGetPciInfo_v3", nvml.GetPci);
+  (void)find("nvmlDeviceGetTopologyCommonAncestor", nvml.GetAncestor);
+  (void)find("nvmlDeviceGetP2PStatus", nvml.GetPeerStatus);
   (void)find("nvmlDeviceGetFieldValues", nvml.GetFields);
   (void)find("nvmlDeviceGetPcieThroughput", nvml.GetPcieTraffic);
   (void)find("nvmlDeviceGetPcieReplayCounter", nvml.GetPcieReplays);

@@ -18,6 +18,12 @@ struct NvmlMemory {
 struct NvmlUtilization {
   unsigned gpu, memory;  // percent
 };
+struct NvmlPci {
+  char short_address[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char address[32];
+};
+static_assert(sizeof(NvmlPci) == 68, "the layout of nvmlPciInfo_t");
 struct NvmlFieldValue {
   unsigned field, scope;
   long long timestamp, latency;  // NOLINT(google-runtime-int)
@@ -54,6 +60,10 @@ struct NvmlFunctions {
   int (*GetEccErrors)(NvmlDevice, int kind, int counter, NvmlCount*) = nullptr;
   int (*GetLinkState)(NvmlDevice, unsigned link, int* active) = nullptr;
   int (*GetLinkErrors)(NvmlDevice, unsigned link, int kind, NvmlCount*) = nullptr;
+  int (*GetLinkRemote)(NvmlDevice, unsigned link, NvmlPci*) = nullptr;
+  int (*GetPci)(NvmlDevice, NvmlPci*) = nullptr;
+  int (*GetAncestor)(NvmlDevice, NvmlDevice, int* level) = nullptr;
+  int (*GetPeerStatus)(NvmlDevice, NvmlDevice, int capability, int* status) = nullptr;
   int (*GetFields)(NvmlDevice, int count, NvmlFieldValue*) = nullptr;
   int (*GetPcieTraffic)(NvmlDevice, int direction, unsigned*) = nullptr;  // KB/s
   int (*GetPcieReplays)(NvmlDevice, unsigned*) = nullptr;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/crc32c.h"
@@ -56,13 +57,25 @@ absl::Status FromGrpc(const grpc::Status& status) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
 
-std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const LinkSecurity& security) {
-  if (security.root_certificates.empty()) return grpc::InsecureChannelCredentials();
-  grpc::SslCredentialsOptions ssl;
-  ssl.pem_root_certs = security.root_certificates;
-  ssl.pem_cert_chain = security.certificate;
-  ssl.pem_private_key = security.private_key;
-  return grpc::SslCredentials(ssl);
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const LinkSecurity& security,
+                                                               PeerKind to) {
+  if (security.credentials == nullptr) return grpc::InsecureChannelCredentials();
+  return security.credentials->ForChannelTo(to);
+}
+
+absl::Status CheckPeerCall(const PeerName& peer, absl::string_view call) {
+  const bool of_workers = absl::StartsWith(call, "/nibble.v1.ShardStore/") ||
+                          absl::StartsWith(call, "/nibble.v1.GangMeeting/");
+  const bool of_coordinator = absl::StartsWith(call, "/nibble.v1.RankLogs/");
+  if ((of_workers && peer.kind == PeerKind::kWorker) ||
+      (of_coordinator && peer.kind == PeerKind::kCoordinator)) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(absl::StrCat(call, ": the caller is ", peer.ToString(),
+                                                  "; allowed: ",
+                                                  of_workers       ? "workers"
+                                                  : of_coordinator ? "the coordinator"
+                                                                   : "nobody"));
 }
 
 void DeletePeerService::operator()(grpc::Service* service) const { delete service; }
@@ -70,16 +83,9 @@ void DeletePeerService::operator()(grpc::Service* service) const { delete servic
 absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(const std::string& address,
                                                               const LinkSecurity& security,
                                                               std::vector<PeerService> services) {
-  std::shared_ptr<grpc::ServerCredentials> credentials;
-  if (security.root_certificates.empty()) {
-    credentials = grpc::InsecureServerCredentials();
-  } else {
-    grpc::SslServerCredentialsOptions ssl(
-        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    ssl.pem_root_certs = security.root_certificates;
-    ssl.pem_key_cert_pairs.push_back({security.private_key, security.certificate});
-    credentials = grpc::SslServerCredentials(ssl);
-  }
+  const std::shared_ptr<grpc::ServerCredentials> credentials =
+      security.credentials == nullptr ? grpc::InsecureServerCredentials()
+                                      : security.credentials->ForServer(CheckPeerCall);
   std::unique_ptr<PeerServer> peer(new PeerServer);
   peer->services_ = std::move(services);
   int port = 0;

@@ -24,6 +24,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/identity/credentials.h"
+#include "common/identity/peer_name.h"
 
 namespace grpc {
 class ChannelCredentials;
@@ -37,11 +40,12 @@ namespace nibble {
 class CheckpointRegistry;
 class RankLog;
 
-// PEM texts; without a root certificate connections are neither encrypted nor authenticated.
+// How a daemon reaches others, and is reached.
 struct LinkSecurity {
-  std::string root_certificates;
-  std::string certificate;
-  std::string private_key;
+  std::shared_ptr<const Credentials> credentials;  // null: without TLS
+  std::string token;  // sent to the coordinator; empty: none. Never logged
+
+  bool secure() const { return credentials != nullptr && credentials->secure(); }
 };
 
 // The host of "host:port"; for "[::1]:7000" without the brackets.
@@ -51,7 +55,12 @@ grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 
 // For calls to another worker or to the coordinator, with this worker's certificate if it has one.
-std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const LinkSecurity& security);
+std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const LinkSecurity& security,
+                                                               PeerKind to);
+
+// Which calls of the services below a peer may make: workers those of shards and meetings, the
+// coordinator those of logs. PermissionDenied names the peer and the call.
+absl::Status CheckPeerCall(const PeerName& peer, absl::string_view call);
 
 // gRPC's headers are slow to compile, so a service is deleted where its type is complete.
 struct DeletePeerService {
@@ -61,8 +70,9 @@ using PeerService = std::unique_ptr<grpc::Service, DeletePeerService>;
 
 class PeerServer {
  public:
-  // Listens at `address`, host:port; port 0 picks a free one. With a root certificate both sides
-  // must present certificates. Unavailable if the address cannot be bound.
+  // Listens at `address`, host:port; port 0 picks a free one. With TLS callers must present
+  // certificates, and CheckPeerCall applies to their calls. Unavailable if the address cannot be
+  // bound.
   static absl::StatusOr<std::unique_ptr<PeerServer>> Start(const std::string& address,
                                                            const LinkSecurity& security,
                                                            std::vector<PeerService> services);

@@ -37,14 +37,15 @@ constexpr int kLastReads = 32;  // more than a full pipe needs; such a descendan
 struct ProcessSupervisor::Process {
   explicit Process(Program program) : program(std::move(program)) {}
 
-  const Program program;
-  std::shared_ptr<RankLog> log;
+  const Program program;  // except for its name and log
   std::thread thread;
   OwnedDescriptor output;  // the reading end of its standard output and error
   ProcessHandle handle;
   std::promise<absl::Status> started;
 
   Mutex mutex;
+  std::string name ABSL_GUARDED_BY(mutex);
+  std::shared_ptr<RankLog> log ABSL_GUARDED_BY(mutex);
   // The process is reaped only under the mutex, so that a signal never reaches another process.
   bool running ABSL_GUARDED_BY(mutex) = false;  // started and not reaped
   pid_t pid ABSL_GUARDED_BY(mutex) = 0;
@@ -98,7 +99,11 @@ absl::Status ProcessSupervisor::Start(const Program& program) {
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<RankLog> log,
                           RankLog::Create(program.log_path, program.log_limits));
   auto process = std::make_shared<Process>(program);
-  process->log = std::move(log);
+  {
+    MutexLock lock(&process->mutex);
+    process->name = program.name;
+    process->log = std::move(log);
+  }
   {
     MutexLock lock(&mutex_);
     if (!processes_.emplace(program.name, process).second) {
@@ -129,6 +134,8 @@ absl::Status ProcessSupervisor::Spawn(Process& process) {
        .error = output[1],
        .group = SpawnOptions::Group::kOwn,
        .dies_with_thread = true,
+       .cpus = program.cpus,
+       .memory_node = program.memory_node,
        // A process that could not be recorded, or not be waited for, must not run.
        .before_program = [&](pid_t child) -> absl::Status {
          NIBBLE_ASSIGN_OR_RETURN(const ProcessIdentity identity, IdentifyProcess(child));
@@ -158,16 +165,24 @@ void ProcessSupervisor::Run(Process& process) {
   const int64_t oom_after = options_.oom_kills ? options_.oom_kills() : 0;
   ProcessExit exit = Reap(process);
   exit.out_of_memory = exit.signal == SIGKILL && !exit.killed && oom_after > oom_before;
+  std::string name;
+  std::shared_ptr<RankLog> log;
+  {
+    // It is renamed only while it runs.
+    MutexLock lock(&process.mutex);
+    name = process.name;
+    log = process.log;
+  }
   // Before the exit is published: then the name can be used again.
-  RemoveProcessRecord(options_.record_directory, process.program.name);
-  exit.log_tail = process.log->Tail();
+  RemoveProcessRecord(options_.record_directory, name);
+  exit.log_tail = log->Tail();
   {
     MutexLock lock(&process.mutex);
     process.exit = std::move(exit);
     process.ended.SignalAll();
   }
-  process.log->End();
-  if (options_.ended) options_.ended(process.program.name);
+  log->End();
+  if (options_.ended) options_.ended(name);
 }
 
 void ProcessSupervisor::CollectOutput(Process& process) {
@@ -175,7 +190,7 @@ void ProcessSupervisor::CollectOutput(Process& process) {
   bool open = true;
   const auto collect = [&] {
     const ssize_t got = read(process.output.get(), bytes, sizeof bytes);
-    if (got > 0) process.log->Append({bytes, static_cast<size_t>(got)});
+    if (got > 0) LogOf(process)->Append({bytes, static_cast<size_t>(got)});
     if (got == 0) open = false;
   };
   while (true) {
@@ -218,6 +233,44 @@ absl::Status NotRunning(const std::string& name) {
 }
 
 }  // namespace
+
+absl::Status ProcessSupervisor::Rename(const std::string& name, const std::string& new_name,
+                                       const std::string& log_path) {
+  const std::shared_ptr<Process> process = Find(name);
+  if (process == nullptr) return NotRunning(name);
+  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<RankLog> log,
+                          RankLog::Create(log_path, process->program.log_limits));
+  std::shared_ptr<RankLog> before;
+  {
+    MutexLock names(&mutex_);
+    if (!processes_.emplace(new_name, process).second) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("program: a process with the name '", new_name, "' exists"));
+    }
+  }
+  const auto take_name = [&]() -> absl::Status {
+    std::optional<ProcessIdentity> identity;
+    {
+      MutexLock lock(&process->mutex);
+      if (!process->running) return NotRunning(name);
+      // Not reaped meanwhile, so the process id is its own.
+      NIBBLE_ASSIGN_OR_RETURN(identity, IdentifyProcess(process->pid));
+    }
+    // A record of a process that has ended is harmless: its start time tells.
+    NIBBLE_RETURN_IF_ERROR(WriteProcessRecord(options_.record_directory, new_name, *identity));
+    MutexLock lock(&process->mutex);
+    if (!process->running) return NotRunning(name);
+    process->name = new_name;
+    before = std::exchange(process->log, std::move(log));
+    return absl::OkStatus();
+  };
+  const absl::Status status = take_name();
+  if (status.ok()) before->End();
+  RemoveProcessRecord(options_.record_directory, status.ok() ? name : new_name);
+  MutexLock names(&mutex_);
+  processes_.erase(status.ok() ? name : new_name);
+  return status;
+}
 
 absl::Status ProcessSupervisor::Kill(const std::string& name) {
   const std::shared_ptr<Process> process = Find(name);
@@ -266,9 +319,14 @@ absl::StatusOr<pid_t> ProcessSupervisor::PidOf(const std::string& name) const {
   return process->pid;
 }
 
+std::shared_ptr<RankLog> ProcessSupervisor::LogOf(Process& process) {
+  MutexLock lock(&process.mutex);
+  return process.log;
+}
+
 std::shared_ptr<const RankLog> ProcessSupervisor::LogOf(const std::string& name) const {
   const std::shared_ptr<Process> process = Find(name);
-  return process == nullptr ? nullptr : process->log;
+  return process == nullptr ? nullptr : LogOf(*process);
 }
 
 absl::Status ProcessSupervisor::Forget(const std::string& name) {

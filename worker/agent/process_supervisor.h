@@ -59,6 +59,8 @@ class ProcessSupervisor {
     std::map<std::string, std::string> environment;  // overrides the daemon's
     std::string log_path;
     RankLog::Limits log_limits;
+    std::vector<int> cpus;  // as SpawnOptions
+    int memory_node = -1;   // as SpawnOptions
   };
 
   explicit ProcessSupervisor(Options options);
@@ -69,6 +71,11 @@ class ProcessSupervisor {
   // Returns once the program runs. AlreadyExists if the name is in use; the errors of SpawnProcess,
   // such as NotFound or PermissionDenied for the program. After an error nothing is left behind.
   absl::Status Start(const Program& program);
+
+  // Gives a running process another name and log. NotFound unless it runs, AlreadyExists if the
+  // name is in use, or an error of the log or of the record; after an error it keeps its name.
+  absl::Status Rename(const std::string& name, const std::string& new_name,
+                      const std::string& log_path);
 
   // SIGKILL to its group. NotFound if no such process runs.
   absl::Status Kill(const std::string& name);
@@ -94,7 +101,8 @@ class ProcessSupervisor {
   void Run(Process& process);
   absl::Status Spawn(Process& process);
   void CollectOutput(Process& process);  // until the process has ended
-  ProcessExit Reap(Process& process);    // without the log's tail and the out-of-memory flag
+  static std::shared_ptr<RankLog> LogOf(Process& process);
+  ProcessExit Reap(Process& process);  // without the log's tail and the out-of-memory flag
 
   const Options options_;
   mutable Mutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -172,6 +173,33 @@ TEST_F(ProcessSupervisorTest, AForgottenNameCanBeUsedAgain) {
   EXPECT_EQ(Start("r", "exit 0").code(), absl::StatusCode::kAlreadyExists);
   ASSERT_TRUE(supervisor_->Forget("r").ok());
   EXPECT_TRUE(Start("r", "exit 0").ok());
+}
+
+TEST_F(ProcessSupervisorTest, ARunningProcessTakesAnotherNameAndLog) {
+  const std::string go = directory_ + "/go";
+  ASSERT_EQ(mkfifo(go.c_str(), 0600), 0);
+  ASSERT_TRUE(Start("old", "echo before; read word < " + go + "; echo $word; sleep 600").ok());
+  ASSERT_TRUE(Start("other", "sleep 600").ok());
+  AwaitWords("old");
+  const auto old_log = supervisor_->LogOf("old");
+  const pid_t pid = supervisor_->PidOf("old").value_or(-1);
+  EXPECT_TRUE(absl::IsAlreadyExists(supervisor_->Rename("old", "other", LogPath("other"))));
+  EXPECT_TRUE(absl::IsNotFound(supervisor_->Rename("none", "new", LogPath("new"))));
+  EXPECT_EQ(supervisor_->PidOf("old").value_or(-1), pid) << "keeps its name after an error";
+  ASSERT_EQ(supervisor_->Rename("old", "new", LogPath("new")), absl::OkStatus());
+  EXPECT_TRUE(absl::IsNotFound(supervisor_->PidOf("old").status()));
+  EXPECT_EQ(supervisor_->PidOf("new").value_or(-1), pid);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/old.process"));
+  EXPECT_TRUE(std::filesystem::exists(directory_ + "/new.process"));
+  EXPECT_TRUE(old_log->ended());
+  ASSERT_TRUE(Start("old", "exit 0").ok()) << "the name is free";
+  std::ofstream(go) << "after\n";
+  AwaitWords("new");
+  EXPECT_EQ(supervisor_->LogOf("new")->Tail(), "after\n");
+  EXPECT_EQ(old_log->Tail(), "before\n");
+  EXPECT_EQ(supervisor_->Kill("new"), absl::OkStatus());
+  EXPECT_EQ(AwaitEnd("new").signal, SIGKILL);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/new.process"));
 }
 
 TEST_F(ProcessSupervisorTest, NoProcessOutlivesTheSupervisor) {

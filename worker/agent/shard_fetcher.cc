@@ -186,8 +186,9 @@ absl::Status ShardFetcher::TrySources(const v1::DesiredReplica& shard, Cancellat
     if (!turn.taken()) return Cancelled();
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(kMaxDescriptionBytes);
-    const std::unique_ptr<v1::ShardStore::Stub> stub = v1::ShardStore::NewStub(
-        grpc::CreateCustomChannel(address, ChannelCredentialsOf(options_.security), arguments));
+    const std::unique_ptr<v1::ShardStore::Stub> stub =
+        v1::ShardStore::NewStub(grpc::CreateCustomChannel(
+            address, ChannelCredentialsOf(options_.security, PeerKind::kWorker), arguments));
     Source source = {.stub = *stub};
     const absl::Status status = attempt(source);
     if (status.ok()) {

@@ -15,25 +15,32 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/command_line/command_line.h"
+#include "common/files/files.h"
+#include "common/identity/credentials.h"
+#include "common/listen_address.h"
+#include "common/process/spawn.h"
+#include "common/service/service_manager.h"
 #include "common/status_macros.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
 #include "settings/settings_file.h"
 #include "worker/agent/cards.h"
 #include "worker/agent/daemon.h"
+#include "worker/agent/host_topology.h"
+#include "worker/agent/slot_plan.h"
 
 namespace {
 
@@ -53,16 +60,20 @@ struct Arguments {
   std::string device = "cpu";
   int32_t slots = 0;  // 0: not given
   std::vector<std::string> labels;
-  std::string root_certificates, certificate, private_key;
+  nibble::TlsFiles tls;
+  std::string token_file;
+  std::vector<std::string> roots;
   int64_t beat_ms = 1000;
   double hang_steps = 20;
   double hang_seconds = 120;
+  int64_t keep_ranks = 0;  // seconds
   int64_t log_mib = 16;
   std::string http = nibble::kWorkerHttp;
   bool http_given = false;
   bool insecure = false;
   std::string precision_series = "sample";
   double peak_flops = 0;
+  std::string pin = "node";
 };
 
 void Log(const std::string& line) {
@@ -71,11 +82,59 @@ void Log(const std::string& line) {
                line.c_str());
 }
 
-absl::StatusOr<std::string> ReadSecret(const std::string& path) {
-  if (path.empty()) return std::string();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path));
-  return std::string{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+constexpr size_t kMaxTokenBytes = 16 << 10;
+
+// The certificates and the token; the certificate must have the name of the worker.
+absl::StatusOr<nibble::LinkSecurity> SecurityOf(const Arguments& arguments) {
+  nibble::LinkSecurity security;
+  NIBBLE_ASSIGN_OR_RETURN(security.credentials, nibble::Credentials::Make(arguments.tls));
+  const nibble::PeerName& own = security.credentials->own_name();
+  const nibble::PeerName wanted = {nibble::PeerKind::kWorker, arguments.name};
+  if (security.credentials->secure() && own != wanted) {
+    return absl::FailedPreconditionError(absl::StrCat("--tls-cert: it names ", own.ToString(),
+                                                      "; allowed: ", wanted.ToString(),
+                                                      ", the name of --name"));
+  }
+  if (arguments.token_file.empty()) return security;
+  const auto coordinator = nibble::ParseListenAddress("coordinator", arguments.coordinator);
+  const bool here = coordinator.ok() && coordinator->loopback;
+  if (!security.secure() && !here && !arguments.insecure) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--token-file: the token would be sent unencrypted to ", arguments.coordinator,
+                     "; give --tls-cert, --tls-key and --tls-ca, or allow it with --insecure"));
+  }
+  NIBBLE_ASSIGN_OR_RETURN(const std::string text,
+                          nibble::ReadWholeFile(arguments.token_file, kMaxTokenBytes));
+  security.token = std::string(absl::StripAsciiWhitespace(text));
+  if (security.token.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--token-file: '", arguments.token_file, "' is empty"));
+  }
+  return security;
+}
+
+// Finds out where the slots are, and what their ranks are bound to.
+absl::Status PlaceSlots(const Arguments& arguments, const std::vector<nibble::Card>& cards,
+                        nibble::Daemon::Options& options) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<int> allowed, nibble::AllowedThreads());
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<nibble::HostNode> nodes,
+                          nibble::ReadHostNodes("", allowed));
+  std::vector<int> card_nodes;
+  for (const nibble::Card& card : cards) card_nodes.push_back(nibble::NumaNodeOf("", card.pci));
+  const nibble::Pinning pinning = arguments.pin == "none"    ? nibble::Pinning::kNone
+                                  : arguments.pin == "cores" ? nibble::Pinning::kCores
+                                                             : nibble::Pinning::kNode;
+  NIBBLE_ASSIGN_OR_RETURN(
+      nibble::SlotPlan plan,
+      nibble::PlanSlots(nodes, cards, card_nodes, options.identity.slots(), pinning));
+  *options.identity.mutable_topology() = std::move(plan.topology);
+  for (const std::string& notice : plan.notices) Log(notice);
+  options.pins = std::move(plan.pins);
+  if (nodes.size() > 1 && pinning != nibble::Pinning::kNone && !nibble::MaySetMemoryPolicy()) {
+    Log("this process may not set memory policies; ranks are pinned to cores alone");
+    for (nibble::SlotPin& pin : options.pins) pin.memory_node = -1;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
@@ -84,16 +143,17 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   identity.set_name(arguments.name);
   identity.set_address(arguments.address);
   identity.set_slots(std::max(arguments.slots, 1));
-  identity.set_version(nibble::kVersion);
+  identity.set_version(nibble::BuildVersion());
   identity.mutable_hardware()->set_device(nibble::v1::DEVICE_CPU);
+  std::vector<nibble::Card> cards;
   if (arguments.device != "cpu") {
-    NIBBLE_ASSIGN_OR_RETURN(const std::vector<nibble::Card> cards,
-                            nibble::FindCards(std::getenv("CUDA_VISIBLE_DEVICES")));
+    NIBBLE_ASSIGN_OR_RETURN(cards, nibble::FindCards(std::getenv("CUDA_VISIBLE_DEVICES")));
     *identity.mutable_hardware() = nibble::HardwareOf(cards);
     if (arguments.slots == 0) identity.set_slots(static_cast<int32_t>(cards.size()));
     NIBBLE_RETURN_IF_ERROR(nibble::CheckSlots(std::max(identity.slots(), 1), cards));
     for (const nibble::Card& card : cards) options.cards.push_back(card.id);
   }
+  NIBBLE_RETURN_IF_ERROR(PlaceSlots(arguments, cards, options));
   for (const std::string& label : arguments.labels) {
     const size_t equals = label.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -109,12 +169,8 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
       std::filesystem::space(std::filesystem::absolute(arguments.data).parent_path(), error);
   if (!error) identity.mutable_hardware()->set_store_bytes(static_cast<int64_t>(space.available));
   options.coordinator = arguments.coordinator;
-  for (const auto& [path, text] :
-       {std::pair{&arguments.root_certificates, &options.security.root_certificates},
-        std::pair{&arguments.certificate, &options.security.certificate},
-        std::pair{&arguments.private_key, &options.security.private_key}}) {
-    NIBBLE_ASSIGN_OR_RETURN(*text, ReadSecret(*path));
-  }
+  NIBBLE_ASSIGN_OR_RETURN(options.security, SecurityOf(arguments));
+  NIBBLE_ASSIGN_OR_RETURN(options.roots, nibble::AllowedRoots::Make(arguments.roots));
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   options.trainer = arguments.trainer;
   if (options.trainer.empty()) options.trainer = self.parent_path() / "nibble-trainer";
@@ -127,6 +183,7 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
                          std::hash<std::string>()(arguments.name);
   options.watchdog = {.median_steps = arguments.hang_steps,
                       .least_ms = static_cast<int64_t>(arguments.hang_seconds * 1000)};
+  options.keep_ranks = std::chrono::seconds(arguments.keep_ranks);
   options.logs.file_bytes = arguments.log_mib << 20;
   options.http = {.listen = arguments.http,
                   .insecure = arguments.insecure,
@@ -137,7 +194,12 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   return options;
 }
 
-int RunDaemon(const Arguments& arguments) {
+// systemd's absence is no error; that it cannot be reached is one to know of, and none to stop for.
+void LogUnreported(const absl::Status& reported) {
+  if (!reported.ok()) Log(std::string(reported.message()));
+}
+
+int RunDaemon(const Arguments& arguments, nibble::ServiceManager& manager) {
   absl::StatusOr<nibble::Daemon::Options> options = OptionsOf(arguments);
   if (!options.ok()) {
     Log(absl::StrCat(
@@ -145,6 +207,9 @@ int RunDaemon(const Arguments& arguments) {
         options.status().message()));
     return kUsage;
   }
+  options->alive = [&manager] {
+    LogUnreported(manager.Alive(nibble::ServiceManager::Clock::now()));
+  };
   const int32_t slots = options->identity.slots();
   const std::string model = options->identity.hardware().model();
   absl::Status status;
@@ -158,11 +223,15 @@ int RunDaemon(const Arguments& arguments) {
                        (*daemon)->http_address().empty()
                            ? "no HTTP"
                            : "metrics at http://" + (*daemon)->http_address()));
-      if (arguments.insecure) Log("callers are not authenticated (--insecure)");
+      if (arguments.insecure && !arguments.tls.given()) {
+        Log("callers are not authenticated (--insecure)");
+      }
       if (!arguments.http_given && (*daemon)->http_address() != arguments.http) {
         Log(absl::StrCat(arguments.http, " is in use; another port was chosen"));
       }
+      LogUnreported(manager.Ready(absl::StrCat(arguments.name, ", ", slots, " slots")));
       status = (*daemon)->Run(stop_requested);
+      LogUnreported(manager.Stopping());
     }
   }
   if (status.ok()) return 0;
@@ -188,13 +257,25 @@ int main(int argc, char** argv) {
   app.Add("--device", arguments.device, "Device of a slot")
       .ShowDefault()
       .OneOf({"cpu", "cuda", "gpu"});
+  app.Add("--pin", arguments.pin,
+          "Bind ranks to the cores and memory of their slot's NUMA node, or to its share of these "
+          "cores, or not at all")
+      .ShowDefault()
+      .OneOf({"none", "node", "cores"});
   app.Add("--label", arguments.labels, "KEY=VALUE, for placement; may be repeated");
   app.Add("--trainer", arguments.trainer, "Path of nibble-trainer; default: beside this program");
   app.Add("--exporter", arguments.exporter, "Path of nibble-export; default: beside this program");
-  app.Add("--tls-root", arguments.root_certificates,
-          "PEM file of the authority that signs the coordinator's certificate; without it no TLS");
-  app.Add("--tls-certificate", arguments.certificate, "PEM file of this worker's certificate");
-  app.Add("--tls-key", arguments.private_key, "PEM file of this worker's private key");
+  app.Add("--tls-cert", arguments.tls.certificate,
+          "PEM file of the certificate of nibble://worker/NAME; with it callers need certificates");
+  app.Add("--tls-key", arguments.tls.key, "PEM file of its private key");
+  app.Add("--tls-ca", arguments.tls.authority,
+          "PEM file of the authorities that sign the certificates of coordinator and workers");
+  app.Add("--token-file", arguments.token_file,
+          "File with this worker's token, for a coordinator without TLS that authenticates");
+  app.Add("--root", arguments.roots,
+          "Directory that paths in specs and destinations of exports must be in; may be repeated; "
+          "default: any")
+      .OneValueEach();
   app.Add("--beat-ms", arguments.beat_ms, "Interval between reports, milliseconds")
       .ShowDefault()
       .InRange(1, 60'000);
@@ -206,6 +287,11 @@ int main(int argc, char** argv) {
           "Minimum time without a step before a rank counts as hung")
       .ShowDefault()
       .InRange(0.001, 1e6);
+  app.Add("--keep-ranks", arguments.keep_ranks,
+          "Seconds that the process of a rank waits, after another rank of its job was lost, to "
+          "continue in the job's next attempt; 0: it ends, and a new one is started")
+      .ShowDefault()
+      .InRange(0, 3600);
   app.Add("--log-mib", arguments.log_mib, "Size of a log file, MiB; each rank keeps at most two")
       .ShowDefault()
       .InRange(1, 1 << 20);
@@ -230,5 +316,10 @@ int main(int argc, char** argv) {
   (void)signal(SIGINT, RequestStop);
   (void)signal(SIGTERM, RequestStop);
   (void)signal(SIGPIPE, SIG_IGN);
-  return RunDaemon(arguments);
+  absl::StatusOr<nibble::ServiceManager> manager = nibble::ServiceManager::FromEnvironment();
+  if (!manager.ok()) {
+    Log(std::string(manager.status().message()));
+    return kError;
+  }
+  return RunDaemon(arguments, *manager);
 }

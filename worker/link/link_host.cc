@@ -22,6 +22,7 @@ constexpr int kBacklog = 64;
 constexpr size_t kMedianSteps = 32;
 constexpr size_t kFewestSteps = 3;   // below it there is no median
 constexpr size_t kMaxSamples = 256;  // not yet taken; beyond it the oldest are dropped
+constexpr size_t kMaxReasonBytes = 2048;
 constexpr int kAcceptPauseMs = 100;  // between tries of a process without free descriptors
 
 int64_t Median(std::vector<int64_t> values) {
@@ -39,6 +40,8 @@ struct LinkHost::Connection {
   LinkSocket socket;
   std::optional<int32_t> rank;  // once its hello was accepted
   bool has_area = false;        // the sink has its memory
+  bool stands_by = false;       // its run is over
+  bool rejoin_sent = false;     // the order to join a later attempt
   bool refused = false;         // to be closed once the reason is sent
   bool open = true;
   int64_t command_sent = -1;  // number of the last command
@@ -142,6 +145,52 @@ int64_t LinkHost::TraceNumber() const {
   return trace_.number();
 }
 
+void LinkHost::Retire() {
+  MutexLock lock(&mutex_);
+  retiring_ = true;
+  replies_->Wake();
+  while (!retired_) changed_.Wait(&mutex_);
+}
+
+bool LinkHost::RetireIfAsked() {
+  {
+    MutexLock lock(&mutex_);
+    if (!retiring_ || retired_) return retired_;
+  }
+  for (const auto& connection : connections_) {
+    if (!connection->stands_by) Close(*connection);
+  }
+  std::erase_if(connections_, [](const auto& connection) { return !connection->open; });
+  (void)unlink(options_.address.c_str());
+  listener_ = OwnedDescriptor();
+  MutexLock lock(&mutex_);
+  retired_ = true;
+  changed_.SignalAll();
+  return true;
+}
+
+absl::Status LinkHost::Rejoin(int32_t number, const link::v1::Rejoin& order,
+                              std::chrono::milliseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  MutexLock lock(&mutex_);
+  const auto at = ranks_.find(number);
+  if (at == ranks_.end() || !at->second.connected || !at->second.standing_by.has_value()) {
+    return absl::NotFoundError(absl::StrCat("rank ", number, " does not stand by"));
+  }
+  rejoins_[number] = order;
+  replies_->Wake();
+  while (!rejoining_.contains(number)) {
+    if (!at->second.connected) {
+      return absl::UnavailableError(absl::StrCat("rank ", number, " has closed its link"));
+    }
+    if (changed_.WaitUntil(&mutex_, until) && !rejoining_.contains(number)) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("rank ", number, " has not answered within ", patience.count(), " ms"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::map<int32_t, LinkHost::Rank> LinkHost::RanksNow() const {
   std::map<int32_t, Rank> ranks = ranks_;
   for (const auto& [number, page] : pages_) ranks[number].waiting_in = page->Read();
@@ -167,6 +216,8 @@ void LinkHost::Serve() {
       MutexLock lock(&mutex_);
       if (closing_) break;
     }
+    const bool retired = RetireIfAsked();
+    if (retired) accepting = false;
     std::vector<pollfd> waits = {{.fd = replies_->wake_descriptor(), .events = POLLIN},
                                  {.fd = accepting ? listener_.get() : -1, .events = POLLIN}};
     for (const auto& connection : connections_) {
@@ -174,7 +225,7 @@ void LinkHost::Serve() {
       waits.push_back({.fd = connection->socket.descriptor(),
                        .events = static_cast<int16_t>(POLLIN | (writing ? POLLOUT : 0))});
     }
-    (void)poll(waits.data(), waits.size(), accepting ? -1 : kAcceptPauseMs);
+    (void)poll(waits.data(), waits.size(), accepting || retired ? -1 : kAcceptPauseMs);
     eventfd_t ignored;
     (void)eventfd_read(replies_->wake_descriptor(), &ignored);
     for (auto& [id, outcome] : replies_->Take()) {
@@ -234,6 +285,10 @@ absl::Status LinkHost::Handle(Connection& connection, absl::string_view bytes) {
       return HandleReport(*connection.rank, std::move(*message.mutable_report()));
     case link::v1::ToDaemon::kArea:
       return HandleArea(connection);
+    case link::v1::ToDaemon::kStandBy:
+      return HandleStandBy(connection, message.stand_by().reason());
+    case link::v1::ToDaemon::kRejoining:
+      return HandleRejoining(connection);
     case link::v1::ToDaemon::kSnapshot:
       if (!connection.has_area) return absl::InvalidArgumentError("snapshot: without an area");
       options_.snapshots->Snapshot(*connection.rank, message.snapshot().step(),
@@ -318,10 +373,28 @@ absl::Status LinkHost::HandleReport(int32_t number, link::v1::RankReport report)
   return absl::OkStatus();
 }
 
+absl::Status LinkHost::HandleStandBy(Connection& connection, const std::string& reason) {
+  if (connection.stands_by) return absl::InvalidArgumentError("stand_by: must be sent once");
+  connection.stands_by = true;
+  if (connection.has_area) options_.snapshots->Leave(*connection.rank);
+  connection.has_area = false;
+  MutexLock lock(&mutex_);
+  ranks_[*connection.rank].standing_by = reason.substr(0, kMaxReasonBytes);
+  return absl::OkStatus();
+}
+
+absl::Status LinkHost::HandleRejoining(const Connection& connection) {
+  MutexLock lock(&mutex_);
+  if (!connection.rejoin_sent) return absl::InvalidArgumentError("rejoining: without an order");
+  rejoining_.insert(*connection.rank);
+  changed_.SignalAll();
+  return absl::OkStatus();
+}
+
 absl::Status LinkHost::HandleArea(Connection& connection) {
   OwnedDescriptor memory = connection.socket.TakeDescriptor();
   absl::Status status;
-  if (connection.has_area || memory.get() < 0) {
+  if (connection.has_area || connection.stands_by || memory.get() < 0) {
     return absl::InvalidArgumentError("area: must be sent once, with a descriptor");
   }
   if (options_.snapshots == nullptr) {
@@ -359,6 +432,15 @@ absl::Status LinkHost::Send(Connection& connection) {
       connection.socket.Queue(message);
     }
   }
+  if (connection.stands_by && !connection.rejoin_sent) {
+    MutexLock lock(&mutex_);
+    if (const auto order = rejoins_.find(*connection.rank); order != rejoins_.end()) {
+      connection.rejoin_sent = true;
+      link::v1::ToRank message;
+      *message.mutable_rejoin() = order->second;
+      connection.socket.Queue(message);
+    }
+  }
   NIBBLE_RETURN_IF_ERROR(connection.socket.Send());
   if (connection.refused && !connection.socket.sending()) {
     return absl::AbortedError("the rank was refused");
@@ -372,6 +454,7 @@ void LinkHost::Close(Connection& connection) {
   if (connection.has_area) options_.snapshots->Leave(*connection.rank);
   MutexLock lock(&mutex_);
   ranks_[*connection.rank].connected = false;
+  changed_.SignalAll();
 }
 
 }  // namespace nibble

@@ -8,10 +8,13 @@
 #ifndef NIBBLE_WORKER_LINK_LINK_HOST_H_
 #define NIBBLE_WORKER_LINK_LINK_HOST_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -47,6 +50,9 @@ class LinkHost {
   struct Rank {
     bool connected = false;  // now
     int64_t pid = 0;
+    // Its run is over because it lost another rank, for this reason, and its process waits for
+    // Rejoin while it is connected.
+    std::optional<std::string> standing_by;
     link::v1::RankReport report;  // the newest, without its precision
     std::string waiting_in;       // the collective, read from its page at the time of the call
     std::shared_ptr<const Precision> precision;  // the latest; null: none yet
@@ -67,6 +73,14 @@ class LinkHost {
   void SetCommand(const link::v1::Command& command) ABSL_LOCKS_EXCLUDED(mutex_);
   // Sends the request to every rank that is connected now.
   void Trace(const link::v1::TraceCommand& trace) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Closes the socket and every connection except those of ranks that stand by; the sink is not
+  // used any more. Returns when that is done. For a host that outlives its attempt.
+  void Retire() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Orders a rank that stands by to join a later attempt, and waits until it has acknowledged that.
+  // NotFound unless it stands by, Unavailable if its connection ends, DeadlineExceeded if it does
+  // not answer: it may still join.
+  absl::Status Rejoin(int32_t rank, const link::v1::Rejoin& order,
+                      std::chrono::milliseconds patience) ABSL_LOCKS_EXCLUDED(mutex_);
   // By rank; without those that never connected.
   std::map<int32_t, Rank> Ranks() const ABSL_LOCKS_EXCLUDED(mutex_);
   // As Ranks, and clears the samples.
@@ -86,6 +100,9 @@ class LinkHost {
   absl::Status HandleHello(Connection& connection, const link::v1::Hello& hello);
   absl::Status HandleReport(int32_t rank, link::v1::RankReport report);
   absl::Status HandleArea(Connection& connection);
+  absl::Status HandleStandBy(Connection& connection, const std::string& reason);
+  absl::Status HandleRejoining(const Connection& connection);
+  bool RetireIfAsked();
   absl::Status Send(Connection& connection);
   int64_t TraceNumber() const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Admit(const link::v1::Hello& hello, std::unique_ptr<WaitingPage> page);
@@ -106,6 +123,12 @@ class LinkHost {
   int64_t command_number_ ABSL_GUARDED_BY(mutex_) = 0;  // of `command_`, grows
   link::v1::Command command_ ABSL_GUARDED_BY(mutex_);
   link::v1::TraceCommand trace_ ABSL_GUARDED_BY(mutex_);
+  bool retiring_ ABSL_GUARDED_BY(mutex_) = false;
+  bool retired_ ABSL_GUARDED_BY(mutex_) = false;
+  // Orders of Rejoin to be sent, and the ranks that have acknowledged one.
+  std::map<int32_t, link::v1::Rejoin> rejoins_ ABSL_GUARDED_BY(mutex_);
+  std::set<int32_t> rejoining_ ABSL_GUARDED_BY(mutex_);
+  CondVar changed_;  // retired_, rejoining_, or a connection of ranks_ has ended
   std::map<int32_t, Rank> ranks_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::unique_ptr<WaitingPage>> pages_ ABSL_GUARDED_BY(mutex_);
   // The last steps of each rank, oldest first.

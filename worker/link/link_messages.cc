@@ -65,6 +65,12 @@ absl::Status CheckReport(const link::v1::RankReport& report) {
   for (const v1::GuardDecision& decision : report.decided()) {
     NIBBLE_RETURN_IF_ERROR(CheckName("decided.guard", decision.guard()));
     NIBBLE_RETURN_IF_ERROR(CheckName("decided.action", decision.action()));
+    if (decision.layers_size() > kMaxDecisionLayers) {
+      return TooMany("decided.layers", decision.layers_size(), kMaxDecisionLayers);
+    }
+    for (const std::string& layer : decision.layers()) {
+      NIBBLE_RETURN_IF_ERROR(CheckName("decided.layers", layer));
+    }
   }
   if (report.precision_size() > kMaxPrecisionSamples) {
     return TooMany("precision", report.precision_size(), kMaxPrecisionSamples);

@@ -17,15 +17,16 @@
 namespace nibble {
 
 // Both sides have the same, or the greeting is refused.
-inline constexpr int32_t kLinkVersion = 3;
+inline constexpr int32_t kLinkVersion = 4;
 
 // Limits of one report; of names in bytes, because they become labels of metrics.
 inline constexpr int kMaxPrecisionSamples = 8192;
 inline constexpr size_t kMaxLayerNameBytes = 128;
 inline constexpr int kMaxRevisionsBegun = 16;
 inline constexpr int kMaxRevisionsRefused = 8;
-inline constexpr int kMaxDecisions = 16;    // of guards
-inline constexpr int kMaxGuardTotals = 64;  // pairs of a guard and an action
+inline constexpr int kMaxDecisions = 16;       // of guards
+inline constexpr int kMaxDecisionLayers = 32;  // named by one decision
+inline constexpr int kMaxGuardTotals = 64;     // pairs of a guard and an action
 
 // InvalidArgument, naming the field, its value and the limit.
 absl::Status CheckReport(const link::v1::RankReport& report);

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -262,6 +263,55 @@ TEST_F(LinkTest, AMalformedReportEndsTheLinkAndTheRankLearnsTheField) {
   const absl::Status status = EndOf(*link);
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("report.precision.layer: 129 bytes"));
+}
+
+link::v1::Rejoin OrderOf(int64_t attempt) {
+  link::v1::Rejoin order;
+  order.set_attempt(attempt);
+  order.set_rendezvous("served:127.0.0.1:1");
+  order.set_resume_step(-1);
+  return order;
+}
+
+TEST_F(LinkTest, ARankThatStandsByIsOrderedToALaterAttemptEvenAfterItsHostHasRetired) {
+  const auto idle = Connect(1);
+  auto link = Connect(0);
+  EXPECT_TRUE(absl::IsNotFound(host_->Rejoin(0, OrderOf(4), kPatience)));
+  std::thread rank([&link] {
+    const auto order = link->StandBy("lost rank 1", kPatience);
+    ASSERT_TRUE(order.ok()) << order.status();
+    EXPECT_EQ(order->attempt(), 4);
+    EXPECT_EQ(order->rendezvous(), "served:127.0.0.1:1");
+    link.reset();
+  });
+  EXPECT_TRUE(Await([](const auto& ranks) { return ranks.at(0).standing_by == "lost rank 1"; }));
+  host_->Retire();
+  EXPECT_TRUE(absl::IsUnavailable(idle->WaitForChange(kPatience))) << "only those that stand by";
+  EXPECT_FALSE(std::filesystem::exists(host_->address()));
+  EXPECT_TRUE(absl::IsNotFound(host_->Rejoin(1, OrderOf(4), kPatience)));
+  EXPECT_EQ(host_->Rejoin(0, OrderOf(4), kPatience), absl::OkStatus());
+  rank.join();
+}
+
+TEST_F(LinkTest, AProcessThatDoesNotAnswerTheOrderIsReported) {
+  auto link = Connect(0);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(
+      link->StandBy("lost rank 1", std::chrono::milliseconds(1)).status()));
+  EXPECT_TRUE(Await([](const auto& ranks) { return ranks.at(0).standing_by.has_value(); }));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(host_->Rejoin(0, OrderOf(4), std::chrono::milliseconds(1))));
+  link.reset();
+  const absl::Status gone = host_->Rejoin(0, OrderOf(4), kPatience);
+  EXPECT_TRUE(absl::IsUnavailable(gone) || absl::IsNotFound(gone)) << gone;
+}
+
+TEST_F(LinkTest, ARankThatStandsByLearnsThatItsDaemonIsGone) {
+  auto link = Connect(0);
+  std::thread rank([&link] {
+    EXPECT_TRUE(absl::IsUnavailable(link->StandBy("lost rank 1", kPatience).status()));
+  });
+  EXPECT_TRUE(Await([](const auto& ranks) { return ranks.at(0).standing_by.has_value(); }));
+  host_.reset();
+  rank.join();
 }
 
 TEST_F(LinkTest, WithoutASinkMemoryForCheckpointsIsRefused) {

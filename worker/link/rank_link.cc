@@ -66,6 +66,9 @@ absl::Status RankLink::Handle(absl::string_view bytes) {
     case link::v1::ToRank::kCheckpointOutcome:
       outcomes_.push_back(message.checkpoint_outcome());
       break;
+    case link::v1::ToRank::kRejoin:
+      rejoin_ = std::move(*message.mutable_rejoin());
+      break;
     case link::v1::ToRank::kTrace:
       trace_ = message.trace();
       break;
@@ -147,6 +150,26 @@ absl::Status RankLink::SendSnapshot(int64_t step, int64_t note_bytes) {
   message.mutable_snapshot()->set_note_bytes(note_bytes);
   socket_.Queue(message);
   return Poll();
+}
+
+absl::StatusOr<link::v1::Rejoin> RankLink::StandBy(const std::string& reason,
+                                                   std::chrono::milliseconds patience) {
+  NIBBLE_RETURN_IF_ERROR(ended_);
+  link::v1::ToDaemon waits;
+  waits.mutable_stand_by()->set_reason(reason);
+  socket_.Queue(waits);
+  const absl::Status ordered = WaitUntil([this] { return rejoin_.has_value(); }, patience);
+  if (absl::IsDeadlineExceeded(ordered)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("no later attempt has begun within ", patience.count(), " ms"));
+  }
+  NIBBLE_RETURN_IF_ERROR(ordered);
+  link::v1::ToDaemon joins;
+  joins.mutable_rejoining();
+  socket_.Queue(joins);
+  // Not Poll: the daemon closes the link once it has received this.
+  NIBBLE_RETURN_IF_ERROR(socket_.Send());
+  return *std::exchange(rejoin_, std::nullopt);
 }
 
 std::optional<link::v1::CheckpointOutcome> RankLink::TakeOutcome() {

@@ -3,10 +3,10 @@
 // reports its state; its page names the collective that it is in; its checkpoints are announced
 // here (checkpoint_client.h).
 //
-// Only Connect, WaitForChange, OfferArea and AwaitOutcome wait. A daemon that reads too slowly
-// misses reports and never delays a step: only the newest report is kept until the socket has room.
-// Snapshots are never dropped. Poll fails once the daemon is gone; the ranks then end, because no
-// coordinator wants ranks without a daemon.
+// Only Connect, WaitForChange, OfferArea, AwaitOutcome and StandBy wait. A daemon that reads too
+// slowly misses reports and never delays a step: only the newest report is kept until the socket
+// has room. Snapshots are never dropped. Poll fails once the daemon is gone; the ranks then end,
+// because no coordinator wants ranks without a daemon.
 //
 // Ownership: owns the connection and the page. Thread-safety: one thread; see waiting_page.h for
 // the page.
@@ -64,6 +64,13 @@ class RankLink {
 
   WaitingPage& page() { return *page_; }
 
+  // The rank's run is over because it lost another rank, for `reason`; its process waits at most
+  // `patience` for the order to join a later attempt, which it then acknowledges: the link is of no
+  // further use. DeadlineExceeded without an order; the error of Poll once the daemon has closed
+  // the link, because it needs the process no longer.
+  absl::StatusOr<link::v1::Rejoin> StandBy(const std::string& reason,
+                                           std::chrono::milliseconds patience);
+
   // --- Checkpoints
 
   // Offers memory, whose descriptor is borrowed, and waits for the answer: the host's error,
@@ -93,6 +100,7 @@ class RankLink {
   std::optional<link::v1::TraceCommand> trace_;
   std::optional<link::v1::Outcome> welcome_;
   std::optional<link::v1::Outcome> area_;
+  std::optional<link::v1::Rejoin> rejoin_;
   std::deque<link::v1::CheckpointOutcome> outcomes_;
   absl::Status ended_;  // why the link has ended
 };

@@ -25,7 +25,7 @@ enum class TrainerExit : uint8_t {
   kDisk = 5,           // the disk is full or refuses writes
   kPeer = 6,           // another rank of the group is gone
   kGuardPause = 7,     // a guard of the spec pauses the job for a person
-  kGuardRollback = 8,  // a guard requests a resume from the newest good checkpoint
+  kGuardRollback = 8,  // a guard requests a resume from an earlier checkpoint
   kGuardFail = 9,      // a guard of the spec ends the run
   kStopped = 101,      // stopped on command before the last step
 };

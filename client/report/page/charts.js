@@ -251,7 +251,9 @@ const Charts = (() => {
       this.svg = svg("svg", { width: this.width, height: this.height, viewBox: `0 0 ${this.width} ${this.height}`, role: "img", "aria-label": this.label || "" });
       const clip = svg("clipPath", { id: this.clipId() });
       const top = this.clipTop || 0;
-      clip.append(svg("rect", { x: this.l, y: top, width: Math.max(0, this.r - this.l), height: this.height - top - (this.bottom || 0) }));
+      // Signs at the ends of the range are whole.
+      const pad = this.clipPad || 0;
+      clip.append(svg("rect", { x: this.l - pad, y: top, width: Math.max(0, this.r - this.l + 2 * pad), height: this.height - top - (this.bottom || 0) }));
       const defs = svg("defs");
       defs.append(clip);
       this.svg.append(defs);
@@ -312,6 +314,7 @@ const Charts = (() => {
       this.label = options.label;
       this.bottom = BOTTOM;
       this.clipTop = TOP - 4;
+      this.clipPad = 4;
       this.hidden = new Set();
     }
     shown() {
@@ -494,6 +497,7 @@ const Charts = (() => {
       super(host, 56);
       this.segments = segments;
       this.marks = marks;
+      this.clipPad = 7;
       this.label = "Recipe over the run";
     }
     draw() {

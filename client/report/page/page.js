@@ -52,9 +52,10 @@
     most = Math.max(most, toTokens(job, end));
   }
   const drawable = last > first;
+  if (data.axis === "tokens" && own.tokens[0].length > 0) view.axis = "tokens";
   if (drawable) {
     view.full = { steps: [first, last], tokens: [least, Math.max(most, least + 1)] };
-    view.range = view.full.steps.slice();
+    view.range = view.full[view.axis].slice();
   }
   const axis = document.getElementById("axis"), zoom = document.getElementById("zoom"), range = document.getElementById("range");
   for (const name of ["steps", "tokens"]) {

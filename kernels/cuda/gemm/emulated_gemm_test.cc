@@ -232,7 +232,8 @@ TEST_F(EmulatedGemm, ChoicesOfAnotherLibraryOrCardAreRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_TRUE(absl::StrContains(status.message(), "line 4")) << status;
   }
-  EXPECT_EQ(gemm->LoadChoices("").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(gemm->LoadChoices("\n").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(gemm->LoadChoices("").code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST(LtProblem, TheTextFormIsReadBack) {

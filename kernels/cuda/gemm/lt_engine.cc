@@ -128,6 +128,10 @@ std::string LtEngine::Choices() const {
 }
 
 absl::Status LtEngine::LoadChoices(absl::string_view text) {
+  if (text.empty()) {
+    return absl::FailedPreconditionError(
+        "no algorithms are stored, as where a CPU trained; they are chosen anew");
+  }
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   const std::string head = Head();
   const std::vector<absl::string_view> own = absl::StrSplit(head, '\n');

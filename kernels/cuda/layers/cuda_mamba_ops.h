@@ -50,8 +50,7 @@ class CudaMambaOps : public MambaOps {
   const std::string& LastPath() const { return last_path_; }
   // Uses only the simple scan kernels, the oracle on the card.
   void UseSimpleScanOnly(bool simple) { simple_only_ = simple; }
-  // Whether the kernels of Hopper run where they can. Not by default: they have run only in
-  // emulation, which shows no races. mamba_check runs and times them.
+  // Whether the kernels of Hopper run where they can, for comparison with the others.
   void UseHopper(bool use) { use_hopper_ = use; }
   // Bytes of a batch's states, which is at least a sequence.
   void SetBatchBytes(int64_t bytes) { batch_bytes_ = bytes; }
@@ -77,7 +76,7 @@ class CudaMambaOps : public MambaOps {
   CudaBackend& backend_;
   Buffer scratch_;
   bool hopper_ = false;  // the device is one
-  bool use_hopper_ = false;
+  bool use_hopper_ = true;
   bool simple_only_ = false;
   int64_t batch_bytes_ = int64_t{1} << 30;
   std::string last_path_;

@@ -165,7 +165,7 @@ void TimeDecoding(LayerCheck& check, CudaMambaOps& ops, const std::string& model
 // heads, head_dim, groups, state, chunk
 void TimeMamba(LayerCheck& check) {
   CudaMambaOps ops(check.cuda()), tiles(check.cuda());
-  ops.UseHopper(true);
+  tiles.UseHopper(false);
   const ScanShape hybrid_1b = {64, 64, 8, 128, 128};
   const ScanShape nemotron_12b = {128, 80, 8, 128, 128}, nemotron_8b = {128, 64, 8, 128, 128};
   const ScanShape tiny = {32, 16, 1, 48, 64};

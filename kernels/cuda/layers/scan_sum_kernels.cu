@@ -7,6 +7,10 @@
 // where σ, the slope of softplus, is 1 − exp(−Δ). balance_t is the change of the sum Σ_{i≥k>j} W_ij
 // from k = t to k = t + 1: the pairs of token t that enter it minus those that leave it. Sums are
 // in FP64, in a fixed order. About 16 + 2 bytes per token and head.
+//
+// Every term of da_k has decayed over token k, by e^(Δ_k A). Where that is below kNothingLeft, da_k
+// is zero and not computed: the sums cancel only up to the rounding of their states and products,
+// which a large Δ_k would multiply.
 #include "kernels/cuda/layers/scan_element.cuh"
 #include "kernels/cuda/layers/scan_tile.cuh"
 
@@ -19,6 +23,7 @@ constexpr int kWarps = 8;
 constexpr int kHeads = 32;                 // per thread block
 constexpr int kPerLane = kScanChunk / 32;  // tokens
 constexpr int kRow = kHeads + 1;           // of the staged gradients
+constexpr double kNothingLeft = -24;       // ln of 4e-11
 
 // Sums over the warp's lanes before this one, or after it, and over all of them.
 struct WarpSums {
@@ -90,7 +95,7 @@ __global__ __launch_bounds__(32 * kWarps) void TokenGradientKernel(
     double ddt = 0, da_delta = 0;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      const double da = before + after + carried;
+      const double da = rate * delta[i] < kNothingLeft ? 0.0 : before + after + carried;
       before += balance[i];
       after -= entered[i];
       const double raw = (from_x[i] + rate * da) * -static_cast<double>(expm1f(-delta[i]));

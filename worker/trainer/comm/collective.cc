@@ -40,7 +40,8 @@ absl::Status Collective::Refuse(Kind kind, const std::string& why) const {
       absl::StrCat(kNames[static_cast<int>(kind)], " on rank ", rank_, " of ", world_, ": ", why));
 }
 
-absl::Status Collective::Run(Kind kind, absl::FunctionRef<absl::Status(const Operation&)> run) {
+absl::Status Collective::Run(Kind kind, int64_t sends,
+                             absl::FunctionRef<absl::Status(const Operation&)> run) {
   const char* name = kNames[static_cast<int>(kind)];
   if (!failed_.ok()) {
     return WithExit(
@@ -50,6 +51,7 @@ absl::Status Collective::Run(Kind kind, absl::FunctionRef<absl::Status(const Ope
         TrainerExit::kPeer);
   }
   const Operation operation{kind, ++operations_};
+  sent_bytes_ += sends * (world_ - 1);
   if (observer_ != nullptr) observer_->Entered(name, operation.number);
   if (tracer_ != nullptr) tracer_->Entered(name, operation.number);
   const absl::Status status = run(operation);
@@ -74,7 +76,7 @@ absl::Status Collective::AllGather(const void* in, void* out, int64_t bytes) {
       return Refuse(Kind::kAllGather, "in overlaps out but is not out[rank]");
     }
   }
-  return Run(Kind::kAllGather, [&](const Operation& operation) {
+  return Run(Kind::kAllGather, bytes, [&](const Operation& operation) {
     return bytes == 0 ? absl::OkStatus() : DoAllGather(operation, in, out, bytes);
   });
 }
@@ -90,7 +92,7 @@ absl::Status Collective::ReduceScatter(const float* in, float* out, int64_t coun
       return Refuse(Kind::kReduceScatter, "out overlaps in but is not in[rank]");
     }
   }
-  return Run(Kind::kReduceScatter, [&](const Operation& operation) {
+  return Run(Kind::kReduceScatter, count * int64_t{sizeof(float)}, [&](const Operation& operation) {
     return count == 0 ? absl::OkStatus() : DoReduceScatter(operation, in, out, count);
   });
 }
@@ -102,9 +104,11 @@ absl::Status Collective::AllReduceAny(void* data, int64_t count, ReduceElement e
     return Refuse(Kind::kAllReduce, absl::StrCat("count = ", count, " is not in [0, ", most, "]"));
   }
   if (count > 0 && data == nullptr) return Refuse(Kind::kAllReduce, "data is null");
-  return Run(Kind::kAllReduce, [&](const Operation& operation) {
-    return count == 0 ? absl::OkStatus() : DoAllReduce(operation, data, count, element, reduction);
-  });
+  return Run(Kind::kAllReduce, count * ReduceElementBytes(element),
+             [&](const Operation& operation) {
+               return count == 0 ? absl::OkStatus()
+                                 : DoAllReduce(operation, data, count, element, reduction);
+             });
 }
 
 absl::Status Collective::AllReduce(float* data, int64_t count, Reduction reduction) {
@@ -125,13 +129,13 @@ absl::Status Collective::Broadcast(void* data, int64_t bytes, int root) {
     return Refuse(Kind::kBroadcast, why);
   }
   if (bytes > 0 && data == nullptr) return Refuse(Kind::kBroadcast, "data is null");
-  return Run(Kind::kBroadcast, [&](const Operation& operation) {
+  return Run(Kind::kBroadcast, root == rank_ ? bytes : 0, [&](const Operation& operation) {
     return bytes == 0 ? absl::OkStatus() : DoBroadcast(operation, data, bytes, root);
   });
 }
 
 absl::Status Collective::Barrier() {
-  return Run(Kind::kBarrier, [&](const Operation& operation) { return DoBarrier(operation); });
+  return Run(Kind::kBarrier, 0, [&](const Operation& operation) { return DoBarrier(operation); });
 }
 
 absl::StatusOr<std::vector<uint64_t>> Collective::ExchangeSmall(std::span<const uint64_t> mine) {
@@ -141,7 +145,7 @@ absl::StatusOr<std::vector<uint64_t>> Collective::ExchangeSmall(std::span<const 
                   absl::StrCat("mine.size() = ", count, " is above ", kMaxExchangeWords));
   }
   std::vector<uint64_t> words(count * world_);
-  NIBBLE_RETURN_IF_ERROR(Run(Kind::kExchange, [&](const Operation& operation) {
+  NIBBLE_RETURN_IF_ERROR(Run(Kind::kExchange, 0, [&](const Operation& operation) {
     if (count == 0) return absl::OkStatus();
     std::copy(mine.begin(), mine.end(), words.begin() + rank_ * count);
     return DoExchange(operation, words.data(), count);

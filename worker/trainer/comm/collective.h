@@ -91,6 +91,9 @@ class Collective {
 
   // That this rank has begun.
   uint64_t operations() const { return operations_; }
+  // By them, to other ranks: what they need of this rank's data. A reduction that moves more
+  // (NCCL's own) is counted as one in rank order; words of ExchangeSmall are not counted.
+  int64_t sent_bytes() const { return sent_bytes_; }
 
   // Borrowed; null: none.
   virtual void set_observer(CollectiveObserver* observer) { observer_ = observer; }
@@ -125,13 +128,15 @@ class Collective {
  private:
   // Returns the error of an earlier failure; otherwise counts and runs the operation, and puts its
   // name before an error.
-  absl::Status Run(Kind kind, absl::FunctionRef<absl::Status(const Operation&)> run);
+  // `sends`: bytes to each other rank.
+  absl::Status Run(Kind kind, int64_t sends, absl::FunctionRef<absl::Status(const Operation&)> run);
   absl::Status Refuse(Kind kind, const std::string& why) const;
   absl::Status AllReduceAny(void* data, int64_t count, ReduceElement element, Reduction reduction);
 
   const int rank_;
   const int world_;
   uint64_t operations_ = 0;
+  int64_t sent_bytes_ = 0;
   CollectiveObserver* observer_ = nullptr;
   CollectiveObserver* tracer_ = nullptr;
   absl::Status failed_;

@@ -74,4 +74,11 @@ void StopSignals::Watch() {
   }
 }
 
+void TakeStopSignals() {
+  (void)signal(SIGINT, SIG_DFL);
+  (void)signal(SIGTERM, SIG_DFL);
+  const sigset_t set = SetOf({SIGINT, SIGTERM});
+  (void)pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 }  // namespace nibble

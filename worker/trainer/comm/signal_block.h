@@ -60,6 +60,9 @@ class StopSignals {
   std::thread thread_;
 };
 
+// After StopSignals, for a process that runs on without work: SIGINT and SIGTERM end it.
+void TakeStopSignals();
+
 }  // namespace nibble
 
 #endif  // NIBBLE_WORKER_TRAINER_COMM_SIGNAL_BLOCK_H_

@@ -46,7 +46,8 @@ absl::StatusOr<Timeline> TimelineOf(const link::v1::Command& command) {
                          .time_unix_ms = message.time_unix_ms(),
                          .reason = message.reason(),
                          .recipe = std::move(recipe),
-                         .refused = message.refused()});
+                         .refused = message.refused(),
+                         .lr_scale = message.lr_scale() == 0 ? 1 : message.lr_scale()});
   }
   return Timeline::FromRevisions(std::move(revisions));
 }

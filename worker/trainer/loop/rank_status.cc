@@ -83,6 +83,9 @@ void RankStatus::AddDecisions(const StepReport& step) {
     added.set_guard(decision.guard);
     added.set_action(decision.action);
     added.set_detail(decision.detail);
+    if (decision.action != "roll_back") continue;
+    added.set_harmed_steps(decision.harmed_steps);
+    *added.mutable_layers() = {decision.layers.begin(), decision.layers.end()};
   }
 }
 

@@ -38,13 +38,15 @@ constexpr std::chrono::milliseconds kPausePatience(500);
 class JobRun {
  public:
   JobRun(const JobSpec& spec, std::unique_ptr<TrainDevice> device,
-         std::unique_ptr<Collective> collective, const RunOptions& options)
+         std::unique_ptr<Collective> collective, const RunOptions& options,
+         std::unique_ptr<RankLink>& link)
       : spec_(spec),
         device_(std::move(device)),
         ranks_(std::move(collective)),
         collective_(*ranks_),
         options_(options),
-        trace_(device_->device(), collective_) {
+        trace_(device_->device(), collective_),
+        link_(link) {
     if (!options.trace.path.empty()) {
       trace_.TraceToFile(options.trace.path, options.trace.after, options.trace.steps);
     }
@@ -74,7 +76,7 @@ class JobRun {
   Collective& collective_;
   const RunOptions& options_;
   RunTrace trace_;
-  std::unique_ptr<RankLink> link_;  // null: no process serves this rank
+  std::unique_ptr<RankLink>& link_;  // null: no process serves this rank
   std::unique_ptr<JobControl> control_;
   std::unique_ptr<RunReporter> reporter_;
   std::optional<JobData> data_;
@@ -375,7 +377,11 @@ absl::StatusOr<RunSummary> RunJob(const JobSpec& spec, std::unique_ptr<Collectiv
                           options.device(spec, options.local_rank));
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Collective> ranks,
                           device->Ranks(std::move(hosts), options.join));
-  return JobRun(spec, std::move(device), std::move(ranks), options).Execute();
+  std::unique_ptr<RankLink> link;
+  const absl::StatusOr<RunSummary> summary =
+      JobRun(spec, std::move(device), std::move(ranks), options, link).Execute();
+  if (options.link_after != nullptr) *options.link_after = std::move(link);
+  return summary;
 }
 
 }  // namespace nibble

@@ -7,6 +7,7 @@
 #define NIBBLE_WORKER_TRAINER_LOOP_RUN_JOB_H_
 
 #include <atomic>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "job/job_spec.h"
+#include "worker/link/rank_link.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/loop/train_device.h"
 
@@ -53,6 +55,9 @@ struct RunOptions {
   // LinkHost::address() of the process that serves this rank, passes commands on and stores its
   // checkpoints. Empty: none; no checkpoints are taken.
   std::string link;
+  // Takes over the link, if there was one, when the run has ended and everything of it is gone.
+  // Null: the link ends with the run.
+  std::unique_ptr<RankLink>* link_after = nullptr;
   RunTraceOptions trace;
   // This rank prepares the data for the ranks of its node.
   bool prepares_data = true;

@@ -44,7 +44,8 @@ absl::StatusOr<std::unique_ptr<RunModel>> RunModel::Create(const JobSpec& spec,
                          {.world = collective.world(),
                           .shards_gradients = spec.resources.sharding != JobSharding::kOptimizer,
                           .shards_weights = spec.resources.sharding == JobSharding::kWeights,
-                          .rank = collective.rank()});
+                          .rank = collective.rank(),
+                          .reads_fp32 = spec.training.precision == JobPrecision::kFp32});
   if (!parameters.ok()) return OfSpec(NameBound(spec, parameters.status()));
   run->parameters_ = *std::move(parameters);
   absl::StatusOr<std::unique_ptr<Trainer>> trainer = Trainer::Create(

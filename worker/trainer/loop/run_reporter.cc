@@ -12,13 +12,15 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/process/host.h"
 #include "common/status_macros.h"
-#include "common/version.h"
+#include "common/version/build_version.h"
 #include "kernels/tensor/quant_stats.h"
 #include "recipe/recipe_json.h"
 #include "recipe/render.h"
 #include "worker/trainer/report/events.h"
 #include "worker/trainer/report/progress.h"
+#include "worker/trainer/report/run_event.h"
 
 namespace nibble {
 
@@ -33,8 +35,9 @@ ResolvedRecipe ResolveOrEmpty(const Recipe& recipe, const Outline& outline) {
 
 StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_step, int threads,
                    const std::string& collectives) {
+  const HostDescription host = DescribeHost();
   return {.job = spec.name,
-          .version = kVersion,
+          .version = BuildVersion(),
           .model = spec.model.name,
           .parameters = outline.parameters(),
           .recipe = spec.recipe.preset,
@@ -49,6 +52,8 @@ StartEvent StartOf(const JobSpec& spec, const Outline& outline, int64_t first_st
           .threads = threads,
           .device = std::string(ChoiceName(spec.resources.device)),
           .collectives = collectives,
+          .host = host.name,
+          .processor = ProcessorText(host),
           .seed = spec.training.seed,
           .spec = ToYaml(spec)};
 }
@@ -137,6 +142,9 @@ RevisionEvent RevisionOf(const Timeline& timeline, const Revision& revision,
   if (diff.ok()) {
     event.changes = absl::StrSplit(DiffText(*diff, outline), '\n', absl::SkipEmpty());
   }
+  if (revision.lr_scale != timeline.At(revision.first_step - 1).lr_scale) {
+    event.changes.push_back(absl::StrCat("learning rate times ", revision.lr_scale));
+  }
   return event;
 }
 
@@ -147,6 +155,7 @@ double SteadySeconds() {
 namespace {
 
 constexpr double kPlainLineSeconds = 10;
+constexpr double kBoardFlushSeconds = 1;
 
 }  // namespace
 
@@ -158,6 +167,15 @@ absl::StatusOr<std::unique_ptr<RunReporter>> RunReporter::Open(const JobSpec& sp
       std::unique_ptr<EventLog> log,
       EventLog::Open(absl::StrCat(options.directory, "/", kEventLogFile), absl::Now));
   reporter->log_ = std::move(log);
+  const std::string board = TensorboardDirectory(spec, options.directory);
+  if (!board.empty()) {
+    auto file = TensorboardFile::Create(board, absl::Now(), TensorboardFile::Earlier::kKeep);
+    if (!file.ok()) {
+      return absl::Status(file.status().code(),
+                          absl::StrCat("output.tensorboard: ", file.status().message()));
+    }
+    reporter->board_ = *std::move(file);
+  }
   if (options.progress != nullptr) {
     reporter->progress_ = std::make_unique<Progress>(
         Progress::Options{.terminal = options.terminal,
@@ -168,6 +186,26 @@ absl::StatusOr<std::unique_ptr<RunReporter>> RunReporter::Open(const JobSpec& sp
         *options.progress);
   }
   return reporter;
+}
+
+void RunReporter::AddToBoard(const std::string& line) {
+  const absl::StatusOr<RunEvent> event = ParseRunEvent(line);
+  absl::Status status = event.ok() ? board_->Add(*event) : event.status();
+  const double now = clock_();
+  if (status.ok() && now - flushed_at_ >= kBoardFlushSeconds) {
+    flushed_at_ = now;
+    status = board_->Flush();
+  }
+  if (!status.ok()) LoseBoard(status);
+}
+
+void RunReporter::LoseBoard(const absl::Status& status) {
+  // A record that is partly written ends what TensorBoard reads of the file.
+  const std::string path = board_->path();
+  board_.reset();
+  Notice(step_,
+         absl::StrCat("output.tensorboard: ", path, " ends here: ", std::string(status.message()),
+                      "; 'nibble job metrics --tensorboard' makes it from the event log"));
 }
 
 void RunReporter::NoteLogState(const absl::Status& status) {
@@ -187,6 +225,10 @@ void RunReporter::NoteLogState(const absl::Status& status) {
 
 void RunReporter::Close() {
   if (log_ == nullptr) return;
+  if (board_ != nullptr) {
+    const absl::Status status = board_->Flush();
+    if (!status.ok()) LoseBoard(status);
+  }
   NoteLogState(log_->Flush());
   if (log_->missing() > 0) {
     Note(absl::StrCat(log_->missing(), " events could not be written to ", log_->path()));
@@ -230,6 +272,7 @@ void RunReporter::StepDone(const StepReport& report, const Trainer& trainer,
                            const std::vector<link::v1::PrecisionSample>& precision) {
   if (!writes()) return;
   const int64_t step = report.sample.step();
+  step_ = step;
   const Revision& revision = trainer.timeline().At(step);
   if (revision.number != revision_) RevisionBegins(trainer, revision, step);
   if (trainer.timeline().PromotedAt(step) != promoted_) PromotionsChange(trainer, step);

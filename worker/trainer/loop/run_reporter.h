@@ -23,6 +23,7 @@
 #include "worker/trainer/report/event_log.h"
 #include "worker/trainer/report/events.h"
 #include "worker/trainer/report/progress.h"
+#include "worker/trainer/tensorboard/tensorboard_file.h"
 
 namespace nibble {
 
@@ -48,7 +49,8 @@ double SteadySeconds();
 // ranks do nothing.
 //
 // If the log cannot be written the run continues: the error is reported once, and events are kept
-// in memory.
+// in memory. With output.tensorboard its figures are also in a TensorBoard file, which ends, with a
+// notice, if it cannot be written.
 class RunReporter {
  public:
   struct Options {
@@ -73,6 +75,7 @@ class RunReporter {
   void Write(const Event& event) {
     if (log_ == nullptr) return;
     NoteLogState(log_->Write(event));
+    if (board_ != nullptr) AddToBoard(EventText(event, absl::Now()));
   }
   // Writes the events kept in memory; reports those that it cannot write.
   void Close();
@@ -95,12 +98,18 @@ class RunReporter {
   RunReporter(const JobSpec& spec, std::function<double()> clock)
       : spec_(spec), clock_(std::move(clock)) {}
   void NoteLogState(const absl::Status& status);
+  // `line`: of the event log.
+  void AddToBoard(const std::string& line);
+  void LoseBoard(const absl::Status& status);
   void RevisionBegins(const Trainer& trainer, const Revision& revision, int64_t step);
   void PromotionsChange(const Trainer& trainer, int64_t step);
 
   const JobSpec& spec_;
   const std::function<double()> clock_;
   std::unique_ptr<EventLog> log_;
+  std::unique_ptr<TensorboardFile> board_;  // null: none
+  double flushed_at_ = 0;                   // board_
+  int64_t step_ = 0;                        // the last one
   std::unique_ptr<Progress> progress_;
   std::string trouble_;
   int64_t revision_ = 0;

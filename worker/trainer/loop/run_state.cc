@@ -222,7 +222,7 @@ absl::Status RunState::LoadWeights(const CheckpointReader& checkpoint) {
     NIBBLE_RETURN_IF_ERROR(CheckTensor(checkpoint, name, FileDType::kF32, params[i].shape));
     const auto param = static_cast<int64_t>(i);
     Owned loaded = {.count = params[i].elements(), .weights = parameters.weight(param)};
-    if (parameters.weights_take_turns()) {
+    if (parameters.weights_are_gathered()) {
       loaded = OwnedOf(parameters, param, trainer_.optimizer());
       if (loaded.count == 0) continue;
     }

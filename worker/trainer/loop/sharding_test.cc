@@ -49,14 +49,23 @@ JobSpec ShardedSpec(const ModelSpec& model, int world, int64_t micro_batches,
 // What a run leaves behind, and what it took.
 struct ShardedRun {
   std::vector<double> losses, norms;
+  std::vector<double> sent;             // bytes, by step
   std::vector<float> amaxes;            // of sampled operands
+  std::vector<StatSums> figures;        // of sampled operands
   std::vector<float> weights, moments;  // of the rank's parts
-  int64_t gathers = 0, bytes_sent = 0;
+  int64_t gathers = 0;
+  GatheredBytes bytes, first_step_bytes;
   int64_t buckets = 0;
   MemoryPlan memory;
 };
 
-ShardedRun TrainShardedRank(const JobSpec& spec, JobSharding level, Collective& collective) {
+struct ShardedOptions {
+  int64_t strip_rows = 16;  // few divide small weights between ranks
+  bool packs = true;
+};
+
+ShardedRun TrainShardedRank(const JobSpec& spec, JobSharding level, const ShardedOptions& options,
+                            Collective& collective) {
   ShardedRun outcome;
   TestDevice device(1);
   // Every block is a bucket of its own.
@@ -66,9 +75,14 @@ ShardedRun TrainShardedRank(const JobSpec& spec, JobSharding level, Collective& 
                            .bucket_bytes = 1,
                            .shards_gradients = level != JobSharding::kOptimizer,
                            .shards_weights = level == JobSharding::kWeights,
-                           .rank = collective.rank()});
-  absl::StatusOr<std::unique_ptr<Trainer>> made = Trainer::Create(
-      spec, {.device = device.device(), .collective = collective, .parameters = *parameters});
+                           .rank = collective.rank(),
+                           .reads_fp32 = spec.training.precision == JobPrecision::kFp32,
+                           .most_strip_rows = options.strip_rows});
+  absl::StatusOr<std::unique_ptr<Trainer>> made =
+      Trainer::Create(spec, {.device = device.device(),
+                             .collective = collective,
+                             .parameters = *parameters,
+                             .packs_weights = options.packs});
   EXPECT_TRUE(made.ok()) << made.status();
   Trainer& trainer = **made;
   const Trainer::BatchSource batches = [&](int64_t step, int64_t micro) {
@@ -81,7 +95,14 @@ ShardedRun TrainShardedRank(const JobSpec& spec, JobSharding level, Collective& 
     EXPECT_TRUE(report.sample.updated());
     outcome.losses.push_back(report.sample.loss());
     outcome.norms.push_back(report.sample.gradient_norm());
-    for (const OperandFigures& f : report.figures) outcome.amaxes.push_back(f.head.amax);
+    outcome.sent.push_back(report.sample.sent_bytes());
+    for (const OperandFigures& f : report.figures) {
+      outcome.amaxes.push_back(f.head.amax);
+      outcome.figures.push_back(f.head.stats);
+    }
+    if (step == 0 && trainer.weight_gathers() != nullptr) {
+      outcome.first_step_bytes = trainer.weight_gathers()->bytes();
+    }
     if (step == 1) {
       const absl::StatusOr<double> loss = trainer.Validate(batches, 1);
       EXPECT_TRUE(loss.ok()) << loss.status();
@@ -101,16 +122,17 @@ ShardedRun TrainShardedRank(const JobSpec& spec, JobSharding level, Collective& 
   outcome.memory = trainer.memory();
   if (trainer.weight_gathers() != nullptr) {
     outcome.gathers = trainer.weight_gathers()->gathers();
-    outcome.bytes_sent = trainer.weight_gathers()->bytes_sent();
+    outcome.bytes = trainer.weight_gathers()->bytes();
   }
   return outcome;
 }
 
-std::vector<ShardedRun> TrainSharded(const JobSpec& spec, JobSharding level) {
+std::vector<ShardedRun> TrainSharded(const JobSpec& spec, JobSharding level,
+                                     const ShardedOptions& options = {}) {
   std::vector<ShardedRun> outcomes(static_cast<size_t>(spec.resources.ranks));
   RunRanks(static_cast<int>(spec.resources.ranks),
            [&](int r, std::unique_ptr<Collective> collective) {
-             outcomes[r] = TrainShardedRank(spec, level, *collective);
+             outcomes[r] = TrainShardedRank(spec, level, options, *collective);
            });
   return outcomes;
 }
@@ -122,6 +144,7 @@ void ExpectSameRuns(const std::vector<ShardedRun>& a, const std::vector<ShardedR
     EXPECT_EQ(a[r].losses, b[r].losses);
     EXPECT_EQ(a[r].norms, b[r].norms);
     EXPECT_EQ(a[r].amaxes, b[r].amaxes);
+    EXPECT_TRUE(a[r].figures == b[r].figures);
     EXPECT_EQ(a[r].weights, b[r].weights);
     EXPECT_EQ(a[r].moments, b[r].moments);
   }
@@ -154,20 +177,15 @@ TEST_P(Levels, WithRecomputedBlocksGiveTheSameBits) {
   for (const JobSharding level : kShardings) ExpectSameRuns(TrainSharded(spec, level), expected);
 }
 
-// At level optimizer a rank adds its micro-batches first, above it ranks are added first.
-TEST_P(Levels, WithSeveralMicroBatchesDifferInTheOrderOfTheSumOnly) {
-  JobSpec spec = ShardedSpec(GetParam(), 2, 3, "bf16");
-  spec.training.precision = JobPrecision::kFp32;
-  spec.optimizer.lr = 2e-3;
-  const std::vector<ShardedRun> optimizer = TrainSharded(spec, JobSharding::kOptimizer);
-  const std::vector<ShardedRun> gradients = TrainSharded(spec, JobSharding::kGradients);
-  ExpectSameRuns(TrainSharded(spec, JobSharding::kWeights), gradients);
-  ASSERT_EQ(gradients[0].losses.size(), optimizer[0].losses.size());
-  // Before the first update nothing but the loss was summed, in FP64.
-  EXPECT_EQ(gradients[0].losses[0], optimizer[0].losses[0]);
-  EXPECT_NEAR(gradients[0].norms[0] / optimizer[0].norms[0], 1.0, 1e-6);
-  for (size_t i = 0; i < optimizer[0].losses.size(); ++i) {
-    EXPECT_NEAR(gradients[0].losses[i] / optimizer[0].losses[i], 1.0, 1e-5) << i;
+TEST_P(Levels, GiveTheSameBitsWithSeveralMicroBatches) {
+  for (const JobPrecision precision : {JobPrecision::kBf16, JobPrecision::kFp32}) {
+    JobSpec spec =
+        ShardedSpec(GetParam(), 2, 3, precision == JobPrecision::kBf16 ? "nvfp4" : "bf16");
+    spec.training.precision = precision;
+    const std::vector<ShardedRun> optimizer = TrainSharded(spec, JobSharding::kOptimizer);
+    for (const JobSharding level : {JobSharding::kGradients, JobSharding::kWeights}) {
+      ExpectSameRuns(TrainSharded(spec, level), optimizer);
+    }
   }
 }
 
@@ -178,8 +196,8 @@ TEST_P(Levels, TakeLessMemoryEachThanTheOneBefore) {
   const MemoryPlan weights = TrainSharded(spec, JobSharding::kWeights)[0].memory;
   EXPECT_LT(gradients.gradients, optimizer.gradients);
   EXPECT_EQ(gradients.weights, optimizer.weights);
+  EXPECT_EQ(gradients.working_weights, optimizer.working_weights);
   EXPECT_EQ(weights.gradients, gradients.gradients);
-  EXPECT_LT(weights.weights, optimizer.weights);
   EXPECT_LT(weights.working_weights, optimizer.working_weights);
   EXPECT_LT(weights.total(), gradients.total());
   EXPECT_LT(gradients.total(), optimizer.total());
@@ -220,38 +238,118 @@ TEST_P(Levels, GatherEachBucketOncePerPassExceptWhereThePassesTurn) {
       << "with a validation";
 }
 
+TEST_P(Levels, GatherEachBucketOnceAStepUnlessWeightsTakeTurns) {
+  const JobSpec spec = ShardedSpec(GetParam(), 2, 2);
+  for (const JobSharding level : {JobSharding::kOptimizer, JobSharding::kGradients}) {
+    const ShardedRun outcome = TrainSharded(spec, level)[0];
+    EXPECT_EQ(outcome.gathers, (kShardedSteps + 1) * outcome.buckets) << "with a validation";
+    // Weights to the other rank, and of two micro-batches its part of the gradients: all else is
+    // small.
+    const double parts = 4.0 * static_cast<double>(outcome.weights.size());
+    const double expected = static_cast<double>(outcome.first_step_bytes.sent) + 2 * parts;
+    EXPECT_GE(outcome.sent[0], expected);
+    EXPECT_LT(outcome.sent[0], expected + 4096);
+    EXPECT_EQ(TrainSharded(ShardedSpec(GetParam(), 1, 2), level)[0].sent[0], 0);
+  }
+}
+
 // Of a linear layer that no product reads quantised, of the head, and of an embedding to which no
 // positions are added, passes read the BF16 rounding only.
 TEST_P(Levels, SendNoMoreOfAWeightThanIsRead) {
-  JobSpec spec = ShardedSpec(GetParam(), 2, 1, "bf16");
-  const ShardedRun rounded = TrainSharded(spec, JobSharding::kWeights)[0];
-  spec.training.precision = JobPrecision::kFp32;
-  const ShardedRun exact = TrainSharded(spec, JobSharding::kWeights)[0];
-  ASSERT_EQ(rounded.gathers, exact.gathers);
-  EXPECT_LT(rounded.bytes_sent, exact.bytes_sent * 7 / 10);
-  EXPECT_GT(rounded.bytes_sent, exact.bytes_sent / 2) << "norms and biases are in FP32";
+  const Outline outline = *MakeOutline(GetParam());
+  for (const JobSharding level : kShardings) {
+    JobSpec spec = ShardedSpec(GetParam(), 2, 1, "bf16");
+    const ShardedRun rounded = TrainSharded(spec, level)[0];
+    spec.training.precision = JobPrecision::kFp32;
+    const ShardedRun exact = TrainSharded(spec, level)[0];
+    ASSERT_EQ(rounded.gathers, exact.gathers);
+    EXPECT_EQ(rounded.bytes.packed, 0);
+    EXPECT_EQ(exact.bytes.packed + exact.bytes.bf16, 0);
+    EXPECT_LT(rounded.bytes.sent, exact.bytes.sent * 7 / 10);
+    EXPECT_GT(rounded.bytes.fp32, 0) << "norms and biases are in FP32";
+  }
 }
 
-TEST_P(Levels, PackedWeightsGiveTheBitsOfWeightsInFp32AndTakeLessOfTheWire) {
+struct PackedCase {
+  const char* preset;
+  int64_t strip_rows;
+  double bytes_per_weight;  // of a quantised one; without those in BF16 for the other product
+};
+
+// Every format's blocks divide it.
+JobSpec PackedSpec(const PackedCase& of, int world) {
+  ModelSpec model = HybridSpec();
+  model.d_model = 128;
+  model.d_ff = 256;
+  model.head_dim = 32;
+  JobSpec spec = ShardedSpec(model, world, 2, of.preset);
+  spec.model.mamba_state = 24;
+  spec.model.mamba_heads = 32;
+  spec.model.mamba_head_dim = 8;
+  spec.data.sequence = 128;
+  spec.changes.clear();
+  return spec;
+}
+
+class Packed : public testing::TestWithParam<PackedCase> {};
+
+TEST_P(Packed, WeightsGiveTheBitsOfWeightsInFp32AndTakeLessOfTheWire) {
+  const PackedCase& of = GetParam();
   for (const int world : {2, 4}) {
-    JobSpec spec = ShardedSpec(GetParam(), world, 2);
-    spec.changes.clear();
-    // Steps that sample figures send quantised weights in FP32.
-    spec.metrics.precision_every = 1;
-    const std::vector<ShardedRun> exact = TrainSharded(spec, JobSharding::kWeights);
-    spec.metrics.precision_every = 0;
-    const std::vector<ShardedRun> packed = TrainSharded(spec, JobSharding::kWeights);
-    ASSERT_EQ(packed.size(), exact.size());
-    for (size_t r = 0; r < packed.size(); ++r) {
-      EXPECT_EQ(packed[r].losses, exact[r].losses);
-      EXPECT_EQ(packed[r].norms, exact[r].norms);
-      EXPECT_EQ(packed[r].weights, exact[r].weights);
-      EXPECT_EQ(packed[r].moments, exact[r].moments);
-      EXPECT_EQ(packed[r].gathers, exact[r].gathers);
-      EXPECT_LT(packed[r].bytes_sent, exact[r].bytes_sent * 6 / 10);
+    const JobSpec spec = PackedSpec(of, world);
+    const std::vector<ShardedRun> exact =
+        TrainSharded(spec, JobSharding::kOptimizer, {.strip_rows = of.strip_rows, .packs = false});
+    for (const JobSharding level : kShardings) {
+      SCOPED_TRACE(absl::StrCat(world, " ranks, ", std::string(ChoiceName(level))));
+      const std::vector<ShardedRun> packed =
+          TrainSharded(spec, level, {.strip_rows = of.strip_rows});
+      ExpectSameRuns(packed, exact);
+      if (level == JobSharding::kWeights) continue;
+      GatheredBytes sum, exact_sum;
+      for (size_t r = 0; r < packed.size(); ++r) {
+        EXPECT_EQ(packed[r].gathers, exact[r].gathers);
+        EXPECT_LT(packed[r].bytes.sent, exact[r].bytes.sent);
+        EXPECT_LT(packed[r].sent[0], exact[r].sent[0]);
+        sum.packed += packed[r].bytes.packed;
+        sum.fp32 += packed[r].bytes.fp32;
+        exact_sum.packed += exact[r].bytes.packed;
+        exact_sum.fp32 += exact[r].bytes.fp32;
+      }
+      EXPECT_EQ(exact_sum.packed, 0);
+      // Norms and the like are in FP32 in both.
+      const double weights = static_cast<double>(exact_sum.fp32 - sum.fp32) / 4;
+      EXPECT_NEAR(static_cast<double>(sum.packed) / weights, of.bytes_per_weight, 0.005);
     }
-    RecordProperty(absl::StrCat("bytes_in_fp32_", world), static_cast<int>(exact[0].bytes_sent));
-    RecordProperty(absl::StrCat("bytes_packed_", world), static_cast<int>(packed[0].bytes_sent));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Packed,
+                         testing::Values(PackedCase{"nvfp4", 16, 0.5 + 1.0 / 256},
+                                         PackedCase{"nvfp4-base", 16, 2 * (0.5 + 1.0 / 16)},
+                                         PackedCase{"mxfp4", 32, 0.5 + 1.0 / 1024},
+                                         PackedCase{"mxfp8", 32, 2 * (1 + 1.0 / 32)},
+                                         PackedCase{"fp8-block", 128, 1 + 4.0 / 16384}),
+                         [](const auto& info) {
+                           std::string name = info.param.preset;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+// Attention and Mamba have one scale for a weight, the MLP blocks of 1x128 or a scale per row; the
+// other product reads all of them in BF16.
+TEST(PackedForOneProduct, WeightsTravelInBf16ForTheOtherAndGiveTheSameBits) {
+  for (const char* preset : {"fp4-zhou", "fp4-zhou-token"}) {
+    SCOPED_TRACE(preset);
+    const JobSpec spec = PackedSpec({preset, 16, 0}, 2);
+    const std::vector<ShardedRun> exact =
+        TrainSharded(spec, JobSharding::kOptimizer, {.packs = false});
+    for (const JobSharding level : kShardings) {
+      const std::vector<ShardedRun> packed = TrainSharded(spec, level);
+      ExpectSameRuns(packed, exact);
+      EXPECT_GT(packed[0].bytes.packed, 0);
+      EXPECT_GT(packed[0].bytes.bf16, 2 * packed[0].bytes.packed);
+      EXPECT_LT(packed[0].bytes.fp32, exact[0].bytes.fp32);
+    }
   }
 }
 

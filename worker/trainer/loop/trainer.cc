@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const JobSpec& spec,
                             .weight_decay = static_cast<float>(o.weight_decay)}));
   trainer->optimizer_ = std::move(optimizer);
   trainer->exchange_.optimizer = trainer->optimizer_.get();
-  if (options.parameters.weights_take_turns()) {
+  if (options.parameters.weights_are_gathered()) {
     NIBBLE_ASSIGN_OR_RETURN(trainer->exchange_.weights,
                             WeightGathers::Create(options.device, options.parameters,
                                                   trainer->optimizer(), options.collective));
@@ -122,7 +122,7 @@ absl::Status Trainer::Restore(Position position) {
   early_stop_.Restore(position.early_stop);
   next_step_ = position.next_step;
   updates_ = position.updates;
-  skipped_in_a_row_ = non_finite_in_a_row_ = 0;
+  skipped_in_a_row_ = non_finite_in_a_row_ = harmed_in_a_row_ = 0;
   timeline_ = std::move(position.timeline);
   revision_ = 0;  // the number may be of another recipe now
   return absl::OkStatus();
@@ -191,7 +191,8 @@ Model::Options Trainer::ModelOptions() const {
       .activations = spec_.training.precision == JobPrecision::kFp32 ? DType::kF32 : DType::kBf16,
       .sequences = MicroBatch(spec_),
       .length = spec_.data.sequence,
-      .recompute = spec_.training.recompute == JobRecompute::kBlocks};
+      .recompute = spec_.training.recompute == JobRecompute::kBlocks,
+      .new_gradients = options_.collective.world() > 1};
 }
 
 MemoryPlan Trainer::memory() const {
@@ -271,7 +272,7 @@ StepContext Trainer::ContextFor(int64_t step, int64_t micro, const FedBatch& bat
                      .doc_begin = batch.doc_begin},
           .first_token = before * tokens_,
           .batch_tokens = TokensPerStep(spec_),
-          .new_gradients = micro == 0 || parameters().gradients_take_turns()};
+          .new_gradients = micro == 0 || options_.collective.world() > 1};
 }
 
 absl::Status Trainer::Exchange::BeforeForward(int64_t part) {
@@ -284,19 +285,19 @@ absl::Status Trainer::Exchange::BeforeBackward(int64_t part) {
 }
 
 absl::Status Trainer::Exchange::AfterBackward(int64_t part) {
-  return reduces ? optimizer->BeginReduce(part, first) : absl::OkStatus();
+  return optimizer->BeginReduce(part, first);
 }
 
 absl::Status Trainer::BeginStep(const StepContext& context) {
   if (exchange_.weights != nullptr) {
-    // Statistics are those of whole weights.
-    NIBBLE_RETURN_IF_ERROR(exchange_.weights->BeginStep(/*packs=*/!context.statistics));
+    NIBBLE_RETURN_IF_ERROR(
+        exchange_.weights->BeginStep(options_.packs_weights, context.statistics));
   }
   return model_->BeginStep(context);
 }
 
 absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled) {
-  const bool turns = parameters().gradients_take_turns();
+  const bool exchanges = options_.collective.world() > 1;
   exchange_.trains = true;
   for (int64_t micro = 0; micro < micro_batches_; ++micro) {
     NIBBLE_ASSIGN_OR_RETURN(const Batch batch, batches(step, micro));
@@ -319,10 +320,7 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
                                                       .n = tokens_,
                                                       .numbers = decision_->mine()});
     };
-    const bool exchanges =
-        (turns || micro + 1 == micro_batches_) && options_.collective.world() > 1;
-    exchange_.reduces = exchanges;
-    exchange_.first = micro == 0 || !turns;
+    exchange_.first = micro == 0;
     const auto backward = [&]() -> absl::Status {
       NIBBLE_RETURN_IF_ERROR(model_->Backward(context, view));
       return model_->CountNonFinite(decision_->mine());
@@ -333,19 +331,24 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
     };
     // The forward pass writes the head's gradients. A recording cannot wait for another queue.
     NIBBLE_RETURN_IF_ERROR(optimizer_->BeginGradients(outline().spec.blocks()));
-    const bool gathers = exchange_.weights != nullptr;
+    const bool gathers = exchanges && (micro == 0 || parameters().weights_take_turns());
     NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kForward, !sampled && !gathers, forward));
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kForward));
-    NIBBLE_RETURN_IF_ERROR(
-        run(RecordedPasses::Kind::kBackward, !sampled && !gathers && !exchanges, backward));
+    NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kBackward, !sampled && !exchanges, backward));
     NIBBLE_RETURN_IF_ERROR(feed_->Done());
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kBackward));
   }
   if (!sampled) return absl::OkStatus();
+  Memory& pinned = options_.device.backend.pinned();
   if (figures_.bytes() < model_->figure_bytes()) {
     figures_ = Buffer();
-    NIBBLE_ASSIGN_OR_RETURN(figures_,
-                            options_.device.backend.pinned().Allocate(model_->figure_bytes()));
+    NIBBLE_ASSIGN_OR_RETURN(figures_, pinned.Allocate(model_->figure_bytes()));
+  }
+  if (exchange_.weights != nullptr) {
+    if (!strip_figures_) {
+      NIBBLE_ASSIGN_OR_RETURN(strip_figures_, pinned.Allocate(exchange_.weights->figure_bytes()));
+    }
+    NIBBLE_RETURN_IF_ERROR(exchange_.weights->CopyFigures(strip_figures_.data()));
   }
   return model_->CopyFigures(options_.device.backend.compute(), figures_.data());
 }
@@ -367,10 +370,12 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask a
   sample.set_step(step);
   sample.set_tokens((step + 1) * report.tokens);
   NIBBLE_RETURN_IF_ERROR(times_.Begin());
+  const int64_t sent_before = options_.collective.sent_bytes();
   NIBBLE_RETURN_IF_ERROR(SetRecipe(step));
   sample.set_revision(revision_);
   sample.set_revision_first_step(timeline_.At(step).first_step);
-  sample.set_learning_rate(LearningRate(spec_.optimizer, spec_.training.steps, step));
+  sample.set_learning_rate(LearningRate(spec_.optimizer, spec_.training.steps, step) *
+                           timeline_.At(step).lr_scale);
 
   const int64_t every = spec_.metrics.precision_every;
   const bool sampled = every > 0 && step % every == 0;
@@ -396,7 +401,13 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask a
   hear(std::move(said));
   NIBBLE_ASSIGN_OR_RETURN(const StepSeconds seconds, times_.Read());
   SetSeconds(seconds, report);
-  if (sampled) report.figures = model_->FiguresOf(figures_.data());
+  sample.set_sent_bytes(static_cast<double>(options_.collective.sent_bytes() - sent_before));
+  if (sampled) {
+    report.figures = model_->FiguresOf(figures_.data());
+    if (exchange_.weights != nullptr) {
+      exchange_.weights->MergeFigures(strip_figures_.data(), report.figures);
+    }
+  }
   NIBBLE_RETURN_IF_ERROR(Judge(outcome, report));
   ++next_step_;
   return absl::OkStatus();

@@ -56,6 +56,11 @@ struct GuardDecision {
   double z = 0;                       // of a spike: standard deviations above the mean
   std::string detail;                 // for people
   std::vector<std::string> operands;  // with their values, three at most
+  // For roll_back: the number of consecutive steps up to this one in which a guard of the loss, the
+  // norm or non-finite values found something, at least 1; and the layers that a guard of operands
+  // found, all or, if they are too many to name, none.
+  int64_t harmed_steps = 1;
+  std::vector<std::string> layers;
   bool acts() const { return action != "observed"; }
 };
 
@@ -84,6 +89,9 @@ class Trainer {
     Device device;
     Collective& collective;
     Parameters& parameters;
+    // Ranks send quantised weights packed; otherwise as they are read to quantise them: for
+    // comparisons.
+    bool packs_weights = true;
   };
   // `spec` is valid (job/job_spec.h) and has collective.world() ranks.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(const JobSpec& spec,
@@ -164,8 +172,7 @@ class Trainer {
   int rank() const { return options_.collective.rank(); }
 
  private:
-  // What ranks exchange during the passes: gradients that are complete, and weights that take
-  // turns.
+  // What ranks exchange during the passes: gradients that are complete, and weights.
   struct Exchange : PassHooks {
     absl::Status BeforeForward(int64_t part) override;
     absl::Status BeforeBackward(int64_t part) override;
@@ -174,8 +181,7 @@ class Trainer {
     ShardedAdamW* optimizer = nullptr;
     std::unique_ptr<WeightGathers> weights;  // null: they are all in memory
     bool trains = false;                     // a backward pass follows the forward pass
-    bool reduces = false;                    // gradients, in this micro-batch
-    bool first = true;                       // reduction of the step
+    bool first = true;                       // micro-batch of the step
   };
 
   Trainer(const JobSpec& spec, const Options& options);
@@ -221,6 +227,7 @@ class Trainer {
   int64_t updates_ = 0;
   int64_t skipped_in_a_row_ = 0;
   int64_t non_finite_in_a_row_ = 0;  // of them, since the last update
+  int64_t harmed_in_a_row_ = 0;      // steps in which guards of loss and norms found something
   Buffer loss_;                      // [tokens]
   std::unique_ptr<BatchFeed> feed_;
   std::unique_ptr<StepDecision> decision_;
@@ -228,7 +235,7 @@ class Trainer {
   StepTimes times_;
   bool enqueue_each_ = false;
   const Event* update_after_ = nullptr;
-  Buffer figures_;  // of a sampled step, pinned
+  Buffer figures_, strip_figures_;  // of a sampled step, pinned; of packed weights, by rank
 };
 
 }  // namespace nibble

@@ -20,6 +20,8 @@ namespace nibble {
 namespace {
 
 constexpr size_t kMaxOperandsShown = 3;
+// Beyond this, the spec's promote_layers take the place of the layers that a guard found.
+constexpr size_t kMaxLayersNamed = 32;
 
 // The end of a run by a guard.
 absl::Status End(const char* field, const std::string& policy, int64_t step,
@@ -92,7 +94,10 @@ absl::Status Trainer::JudgeNonFinite(StepReport& report) {
   const GuardSpec& guards = spec_.guards;
   const int64_t step = report.sample.step();
   GuardDecision& decision = report.decisions.emplace_back();
-  decision = {.guard = "non-finite", .action = "skipped", .detail = report.skip_reason};
+  decision = {.guard = "non-finite",
+              .action = "skipped",
+              .detail = report.skip_reason,
+              .harmed_steps = ++harmed_in_a_row_};
   for (const BadOperand& bad : report.bad_operands) {
     decision.operands.push_back(absl::StrCat(
         bad.linear, " ", std::string(OperandRoleName(bad.role)), ": ", bad.count, " values"));
@@ -130,7 +135,8 @@ absl::Status Trainer::JudgeSpike(SpikeGuard& guard, SpikePolicy policy, const ch
   const SpikeGuard::Verdict verdict = guard.Observe(value);
   if (!verdict.spike) return absl::OkStatus();
   GuardDecision& decision = report.decisions.emplace_back();
-  decision = {.guard = name, .action = "observed", .z = verdict.z};
+  decision = {
+      .guard = name, .action = "observed", .z = verdict.z, .harmed_steps = harmed_in_a_row_ + 1};
   decision.detail = absl::StrFormat("%s %g is a spike: z %.1f", value_name, value, verdict.z);
   if (verdict.new_level) absl::StrAppend(&decision.detail, "; accepted as the new level");
   // Observed spikes of one guard do not keep the other from skipping the update.
@@ -167,7 +173,9 @@ absl::Status Trainer::JudgeOperands(StepReport& report) {
     const std::vector<int64_t> found = LayersOf(layers);
     if (found.empty()) continue;
     GuardDecision& decision = report.decisions.emplace_back();
-    decision = {.guard = std::string(OperandGuardName(guard)), .action = "observed"};
+    decision = {.guard = std::string(OperandGuardName(guard)),
+                .action = "observed",
+                .harmed_steps = std::max<int64_t>(harmed_in_a_row_, 1)};
     for (const OperandBreach& breach : breaches) {
       if (decision.operands.size() == kMaxOperandsShown) break;
       decision.operands.push_back(
@@ -191,6 +199,9 @@ absl::Status Trainer::JudgeOperands(StepReport& report) {
     }
     const bool stops = rule.policy == OperandPolicy::kStop;
     decision.action = stops ? "stopped" : "roll_back";
+    if (found.size() <= kMaxLayersNamed) {
+      for (const int64_t layer : found) decision.layers.push_back(outline().linears[layer].name);
+    }
     if (!end.ok()) continue;
     end = End(rule.field, stops ? "stop" : "roll_back", report.sample.step(), decision.detail,
               stops ? TrainerExit::kGuardFail : TrainerExit::kGuardRollback);
@@ -227,6 +238,7 @@ absl::Status Trainer::Judge(const StepOutcome& outcome, StepReport& report) {
     end.Update(JudgeSpike(*norm_guard_, spec_.guards.gradient_norm, "gradient_norm",
                           "gradient-norm", "gradient norm", sample.gradient_norm(), report));
   }
+  harmed_in_a_row_ = report.decisions.empty() ? 0 : harmed_in_a_row_ + 1;
   if (!end.ok() || report.figures.empty()) return end;
   return JudgeOperands(report);
 }

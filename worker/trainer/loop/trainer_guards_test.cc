@@ -19,6 +19,7 @@
 namespace nibble {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -260,6 +261,45 @@ TEST(TrainerGuards, LayersWithLargeErrorsArePromotedAfterASampledStep) {
   EXPECT_EQ(ExitOf(status), TrainerExit::kGuardRollback);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("guards.relative_error: roll_back; step 0: relative_error above 0.01 in "));
+  ASSERT_EQ(report.decisions.size(), 1u);
+  EXPECT_EQ(report.decisions[0].layers.size(), linears);
+  EXPECT_THAT(report.decisions[0].layers, Contains("blocks.1.mlp.up"));
+  EXPECT_EQ(report.decisions[0].harmed_steps, 1);
+}
+
+TEST(TrainerGuards, StepsInARowWithFindingsAreCountedForARollback) {
+  JobSpec spec = GuardedSpec();
+  spec.guards.max_skips = 3;
+  spec.guards.after_skips = SkipsPolicy::kRollBack;
+  GuardedRun run(spec, {});
+  StepReport report;
+  ASSERT_TRUE(run.Step(report).ok());
+  run.parameters->weight(*run.trainer->outline().Find("blocks.1.mlp.up.weight"))[3] =
+      std::numeric_limits<float>::quiet_NaN();
+  for (int64_t in_a_row = 1; in_a_row <= 3; ++in_a_row) {
+    EXPECT_EQ(run.Step(report).ok(), in_a_row < 3);
+    ASSERT_EQ(report.decisions.size(), 1u);
+    EXPECT_EQ(report.decisions[0].harmed_steps, in_a_row);
+  }
+  EXPECT_EQ(report.decisions[0].action, "roll_back");
+}
+
+TEST(TrainerGuards, TheRevisionsFactorScalesTheLearningRateFromItsFirstStep) {
+  GuardedRun whole(GuardedSpec(), {});
+  GuardedRun lowered(GuardedSpec(), {});
+  Timeline& timeline = lowered.trainer->timeline();
+  const Recipe same = {.set = {{"all", "nvfp4"}}};
+  const absl::StatusOr<int64_t> number = timeline.Append(-1, same, 5, 0, "guard", 0, "");
+  ASSERT_TRUE(number.ok()) << number.status();
+  ASSERT_TRUE(timeline.ScaleLearningRate(*number, 0.25).ok());
+  for (int64_t step = 0; step < 8; ++step) {
+    StepReport a, b;
+    ASSERT_TRUE(whole.Step(a).ok());
+    ASSERT_TRUE(lowered.Step(b).ok());
+    EXPECT_EQ(b.sample.learning_rate(), a.sample.learning_rate() * (step < 5 ? 1 : 0.25));
+    // The loss of a step depends on the updates before it.
+    EXPECT_EQ(a.sample.loss() == b.sample.loss(), step <= 5) << step;
+  }
 }
 
 TEST(TrainerGuards, AnotherTrainerAtTheSamePositionDecidesAlike) {

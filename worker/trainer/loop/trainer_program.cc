@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -17,7 +18,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
+#include "common/status_macros.h"
 #include "job/job_spec.h"
+#include "worker/link/rank_link.h"
 #include "worker/link/trainer_exit.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/gloo_collective.h"
@@ -47,6 +50,7 @@ struct Arguments {
   std::vector<std::string> notices;
   std::string bind_address = "127.0.0.1";
   bool quiet = false;
+  int64_t stand_by = 0;  // seconds
   nibble::RunTraceOptions trace;
 };
 
@@ -186,8 +190,14 @@ TrainerExit LaunchRanks(const Arguments& arguments, const nibble::JobSpec& spec)
   return exit;
 }
 
+// What is left of a rank's run.
+struct RankAfter {
+  std::unique_ptr<nibble::RankLink> link;  // null: the run had none
+  std::string complaint;                   // the error that ended it
+};
+
 TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec,
-                    const nibble::DeviceFactory& factory) {
+                    const nibble::DeviceFactory& factory, RankAfter& after) {
   nibble::RunCheckpoints checkpoints = {.attempt = arguments.attempt,
                                         .store = arguments.resume_store.empty()
                                                      ? nibble::CheckpointDirectory(spec)
@@ -236,10 +246,14 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec,
        .terminal = nibble::IsTerminal(2),
        .checkpoints = std::move(checkpoints),
        .link = std::move(link),
+       .link_after = &after.link,
        .trace = arguments.trace,
        .prepares_data =
            arguments.local_rank < 0 ? arguments.rank <= 0 : arguments.local_rank == 0});
-  if (!summary.ok()) return Complain(summary.status());
+  if (!summary.ok()) {
+    after.complaint = std::string(summary.status().message());
+    return Complain(summary.status());
+  }
   const bool reports = arguments.rank <= 0;
   if (reports && summary->failed_checkpoints > 0) {
     Chat(arguments,
@@ -254,6 +268,42 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec,
   }
   return summary->reason == "completed" || summary->reason == "early_stop" ? TrainerExit::kDone
                                                                            : TrainerExit::kStopped;
+}
+
+// Waits for the order to join a later attempt, whose arguments then replace the present ones.
+absl::Status StandBy(Arguments& arguments, nibble::JobSpec& spec, RankAfter after) {
+  nibble::TakeStopSignals();
+  NIBBLE_ASSIGN_OR_RETURN(
+      const nibble::link::v1::Rejoin order,
+      after.link->StandBy(after.complaint, std::chrono::seconds(arguments.stand_by)));
+  arguments.spec = order.spec();
+  arguments.rank = order.rank();
+  arguments.world = order.world();
+  arguments.local_rank = order.local_rank();
+  arguments.rendezvous = order.rendezvous();
+  arguments.attempt = order.attempt();
+  arguments.link = order.link();
+  arguments.resume_step = order.resume_step();
+  arguments.resume_store = order.resume_store();
+  arguments.weights_only = order.weights_only();
+  NIBBLE_ASSIGN_OR_RETURN(spec, ReadSpec(arguments.spec));
+  return absl::OkStatus();
+}
+
+// Runs a rank of a group, and then of the attempts that it is ordered to join after it has lost
+// another rank.
+TrainerExit RunRankOfAttempts(Arguments arguments, nibble::JobSpec spec,
+                              const nibble::DeviceFactory& factory) {
+  while (true) {
+    RankAfter after;
+    const TrainerExit exit = RunRank(arguments, spec, factory, after);
+    if (exit != TrainerExit::kPeer || arguments.stand_by == 0 || after.link == nullptr) return exit;
+    const absl::Status ordered = StandBy(arguments, spec, std::move(after));
+    if (ordered.ok()) continue;
+    // The last complaint is the reason of the end, which remains the lost rank.
+    std::fprintf(stderr, "stands by no longer: %s\n", std::string(ordered.message()).c_str());
+    return exit;
+  }
 }
 
 }  // namespace
@@ -277,6 +327,9 @@ int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factor
               "Load only its weights, and begin at the first step");
   app.Add("--local-rank", arguments.local_rank,
           "This process's number on its node, in a group started by others");
+  app.Add("--stand-by", arguments.stand_by,
+          "Seconds that such a process waits, after another rank was lost, to join a later launch")
+      .InRange(0, 3600);
   app.Add("--notice", arguments.notices, "A notice for the event log of such a group");
   const nibble::Option fresh = app.AddFlag(
       "--fresh", arguments.fresh, "Begin at the first step, even if there are checkpoints");
@@ -294,7 +347,7 @@ int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factor
   app.AddFlag("--quiet", arguments.quiet, "No progress output; the event log has everything");
   if (const std::optional<int> ended = app.Parse(argc, argv, CodeOf(TrainerExit::kUsage)))
     return *ended;
-  const absl::StatusOr<nibble::JobSpec> spec = ReadSpec(arguments.spec);
+  absl::StatusOr<nibble::JobSpec> spec = ReadSpec(arguments.spec);
   if (!spec.ok()) {
     (void)Complain(spec.status());
     return CodeOf(TrainerExit::kUsage);
@@ -312,5 +365,5 @@ int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factor
         "--world ", arguments.world, ", but resources.ranks is ", spec->resources.ranks)));
     return CodeOf(TrainerExit::kUsage);
   }
-  return CodeOf(RunRank(arguments, *spec, factory));
+  return CodeOf(RunRankOfAttempts(std::move(arguments), *std::move(spec), factory));
 }

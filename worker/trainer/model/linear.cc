@@ -22,6 +22,22 @@ Linear::Linear(const Device& device, const ParameterView& parameters, int64_t li
   }
 }
 
+namespace {
+
+// Whether a copy of a strip of `rows` rows has the codes and scales that the copy of the whole
+// matrix has there, given its amax: no block and no transform reaches beyond a strip, nor random
+// bits.
+bool StripsAreParts(const OperandSpec& spec, Orientation orientation, int64_t rows) {
+  if (rows == 0 || spec.rounding != Rounding::kNearest) return false;
+  const bool column = orientation == Orientation::kColumn;
+  if (column && spec.hadamard.size > 0 && rows % spec.hadamard.size != 0) return false;
+  const int along = column ? spec.block.cols : spec.block.rows;  // the block's rows of the source
+  if (along != BlockShape::kWhole) return rows % along == 0;
+  return spec.block.rows == spec.block.cols;  // one scale, of the amax
+}
+
+}  // namespace
+
 absl::Status Linear::SetRecipe(const LayerRecipe& recipe) {
   if (dtype_ == DType::kF32) {
     for (int i = 0; i < kOperandRoles; ++i) {
@@ -57,18 +73,19 @@ void Linear::PlanProducts() {
   }
   const OperandFormat& fprop = recipe_[kFpropWeight];
   OperandPlan& of_fprop = PlanOf(kFpropWeight);
-  const OperandPlan& of_dgrad = PlanOf(kDgradWeight);
+  OperandPlan& of_dgrad = PlanOf(kDgradWeight);
   const EmulatedLayout layout = of_fprop.emulated();
   weight_serves_both_ = fprop.has_value() && fprop == recipe_[kDgradWeight] &&
                         fprop->block.rows == fprop->block.cols && fprop->hadamard.size == 0 &&
                         layout != EmulatedLayout::kNone && layout == of_dgrad.emulated();
   if (weight_serves_both_) of_fprop.packed = of_fprop.packed || of_dgrad.packed;
-  // Without random bits, a block of a strip is quantised as in the whole weight with its amax.
-  packs_weight_ = in_strips_ && weight_serves_both_ && fprop->rounding == Rounding::kNearest &&
-                  fprop->block.rows != BlockShape::kWhole &&
-                  Parameters::kStripRows % fprop->block.rows == 0;
-  if (packs_weight_) of_fprop.packed = true;
-  packed_weight_arrives_ = false;
+  const OperandFormat& dgrad = recipe_[kDgradWeight];
+  const bool own_dgrad = dgrad.has_value() && !weight_serves_both_;
+  packs_weight_ = gathered_ && (fprop.has_value() || own_dgrad) &&
+                  (!fprop.has_value() || StripsAreParts(*fprop, Orientation::kRow, strip_rows_)) &&
+                  (!own_dgrad || StripsAreParts(*dgrad, Orientation::kColumn, strip_rows_));
+  if (packs_weight_) of_fprop.packed = of_dgrad.packed = true;
+  packed_arrive_ = bf16_arrives_ = false;
 }
 
 absl::Status Linear::Create(Copy& copy, Memory& memory, Memory& figures, OperandRole role,
@@ -77,7 +94,8 @@ absl::Status Linear::Create(Copy& copy, Memory& memory, Memory& figures, Operand
   const OperandFormat& format = recipe_[role];
   if (!format.has_value()) return absl::OkStatus();
   copy.role = role;
-  const bool packed_only = role == OperandRole::kFpropWeight && packs_weight_;
+  const bool weight = role == OperandRole::kFpropWeight || role == OperandRole::kDgradWeight;
+  const bool packed_only = weight && packs_weight_;
   absl::StatusOr<QuantizedTensor> tensor = QuantizedTensor::Create(
       memory, {.spec = *format,
                .orientation = orientation,
@@ -142,19 +160,38 @@ CopyRequest Linear::Request(Copy& copy, const StepContext& context) const {
           .statistics = context.statistics};
 }
 
-absl::Status Linear::QuantizeStrip(const ConstMatrix& rows, QuantizedTensor& out,
-                                   const float* amax) {
-  return device_.backend.Quantize({.x = rows, .row = {.out = &out, .amax = amax}});
+Linear::WorkingCopies Linear::working_copies() {
+  WorkingCopies copies;
+  if (packs_weight_) {
+    copies.row = fprop_w_.tensor ? &*fprop_w_.tensor : nullptr;
+    copies.column = dgrad_w_.tensor ? &*dgrad_w_.tensor : nullptr;
+  }
+  copies.bf16 = bf16_weight_.data<uint16_t>();
+  const bool quantised = fprop_w_.tensor || dgrad_w_.tensor;
+  copies.reads_weight = quantised ? !packs_weight_ : !bf16_weight_;
+  return copies;
+}
+
+absl::Status Linear::QuantizeStrip(const ConstMatrix& rows, QuantizedTensor* row,
+                                   QuantizedTensor* column, const float* amaxes, bool statistics) {
+  const auto request = [&](QuantizedTensor* out, int64_t index) -> CopyRequest {
+    if (out == nullptr) return {};
+    const bool scales_need_it =
+        out->format().tensor_scale || out->spec().block.rows == BlockShape::kWhole;
+    const bool given = amaxes != nullptr && (scales_need_it || statistics);
+    return {.out = out, .amax = given ? amaxes + index : nullptr, .statistics = statistics};
+  };
+  return device_.backend.Quantize(
+      {.x = rows, .row = request(row, 0), .column = request(column, 1)});
 }
 
 absl::Status Linear::PrepareWeights(const StepContext& context) {
-  if (packed_weight_arrives_) return absl::OkStatus();
-  if (bf16_weight_) {
+  if (bf16_weight_ && !bf16_arrives_) {
     NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Run(
         Cast{.from = weight_,
              .to = MutableMatrix::OfBf16(bf16_weight_.data<uint16_t>(), info_.out, info_.in)}));
   }
-  if (!fprop_w_.tensor && !dgrad_w_.tensor) return absl::OkStatus();
+  if (packed_arrive_ || (!fprop_w_.tensor && !dgrad_w_.tensor)) return absl::OkStatus();
   return device_.backend.Quantize(
       {.x = weight_, .row = Request(fprop_w_, context), .column = Request(dgrad_w_, context)});
 }

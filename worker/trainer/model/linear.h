@@ -68,8 +68,12 @@ class Linear {
   const GemmPlan& plan(LinearGemm gemm) const { return plans_[static_cast<size_t>(gemm)]; }
   float* bias() const { return bias_; }
 
-  // Ranks gather the weight in strips of Parameters::kStripRows rows. Before SetRecipe().
-  void GatherInStrips() { in_strips_ = true; }
+  // Ranks gather the weight, in strips of this many rows; 0: its parts end anywhere. Before
+  // SetRecipe().
+  void Gather(int64_t strip_rows) {
+    gathered_ = true;
+    strip_rows_ = strip_rows;
+  }
   // Before Allocate(). InvalidArgument for a quantised operand if activations are FP32.
   absl::Status SetRecipe(const LayerRecipe& recipe);
   // Whether Backward() reads x. If not, its memory may be reused after Forward().
@@ -80,16 +84,25 @@ class Linear {
   // inference there are none.
   absl::Status PrepareWeights(const StepContext& context);
 
-  // If the weight is gathered in strips, and one quantisation in square blocks serves both
-  // products: its only copy, codes and scales, which strips of other ranks can be copied into; null
-  // otherwise. GEMMs expand it, with the bits of the copy that it stands for. Valid until the next
-  // Allocate().
-  QuantizedTensor* packed_weight() { return packs_weight_ ? &*fprop_w_.tensor : nullptr; }
-  // Strips arrive: PrepareWeights() leaves the copy alone.
-  void set_packed_weight_arrives(bool arrives) { packed_weight_arrives_ = arrives; }
-  // rows: of the weight. out: like packed_weight(), of these rows. amax: of the whole weight; null:
-  // finds that of the rows.
-  absl::Status QuantizeStrip(const ConstMatrix& rows, QuantizedTensor& out, const float* amax);
+  // The working copies of a weight that is gathered, which those of other ranks' rows can be copied
+  // into. Valid until the next Allocate().
+  struct WorkingCopies {
+    // If owners can quantise every quantised copy strip by strip, with the bits of the whole
+    // weight's: of both products, or of Fprop (a row copy), and of Dgrad (a column copy). They are
+    // codes and scales alone: GEMMs expand them, with the bits of the copy that these stand for.
+    QuantizedTensor* row = nullptr;
+    QuantizedTensor* column = nullptr;
+    uint16_t* bf16 = nullptr;   // [out, in], if an operand is BF16
+    bool reads_weight = false;  // there are other copies, or none: of the weight itself
+  };
+  WorkingCopies working_copies();
+  // Copies arrive: PrepareWeights() leaves them alone.
+  void set_packed_arrive(bool arrive) { packed_arrive_ = arrive; }
+  void set_bf16_arrives(bool arrives) { bf16_arrives_ = arrives; }
+  // rows: a strip of the weight. Outputs: of these rows, like the working copies; null: not wanted.
+  // amaxes: of the whole weight's row and column copy; null: finds those of the strip.
+  absl::Status QuantizeStrip(const ConstMatrix& rows, QuantizedTensor* row, QuantizedTensor* column,
+                             const float* amaxes, bool statistics);
 
   // y = x·Wᵀ, without the bias. x: [tokens, in], y: [tokens, out].
   absl::Status Forward(const StepContext& context, const ConstMatrix& x, const MutableMatrix& y);
@@ -131,9 +144,10 @@ class Linear {
   // Fprop and Dgrad share one quantisation in square blocks, unless codes are multiplied: each GEMM
   // then needs them along its own contracted dimension.
   bool weight_serves_both_ = false;
-  bool in_strips_ = false;
-  bool packs_weight_ = false;  // see packed_weight()
-  bool packed_weight_arrives_ = false;
+  bool gathered_ = false;
+  int64_t strip_rows_ = 0;
+  bool packs_weight_ = false;  // quantised copies of the weight are codes and scales alone
+  bool packed_arrive_ = false, bf16_arrives_ = false;
   Copy fprop_x_, fprop_w_, dgrad_dy_, dgrad_w_, wgrad_dy_, wgrad_x_;
   Buffer bf16_weight_;  // [out, in], of an FP32 weight if an operand is BF16
 };

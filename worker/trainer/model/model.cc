@@ -49,8 +49,12 @@ absl::Status Head::Allocate(int64_t tokens, Region& step, Region& scratch) {
   return status;
 }
 
+uint16_t* Head::bf16_weight() const {
+  return tied_ || dtype_ == DType::kF32 ? nullptr : static_cast<uint16_t*>(bf16_weight_.mut().data);
+}
+
 absl::Status Head::PrepareWeights() {
-  if (dtype_ == DType::kF32) return absl::OkStatus();
+  if (dtype_ == DType::kF32 || bf16_arrives_) return absl::OkStatus();
   return device_.ops.elementwise().Run(
       Cast{.from = ConstMatrix::Of(weight_, vocab_, d_model_), .to = bf16_weight_.mut()});
 }
@@ -167,10 +171,8 @@ absl::Status Model::Build() {
   }
   NIBBLE_ASSIGN_OR_RETURN(final_.norm, FindNorm(parameters_, "final_norm"));
   PlanZeros();
-  if (!parameters_.weights_take_turns()) return absl::OkStatus();
-  for (Linear* linear : linears()) {
-    if (parameters_.has_strips(linear->info().weight)) linear->GatherInStrips();
-  }
+  if (!parameters_.weights_are_gathered()) return absl::OkStatus();
+  for (Linear* linear : linears()) linear->Gather(parameters_.strip_rows(linear->info().weight));
   return absl::OkStatus();
 }
 
@@ -208,7 +210,7 @@ absl::Status Model::ZeroGradients(int64_t bucket) {
 }
 
 absl::Status Model::BeginGradients(int64_t part) {
-  if (!parameters_.gradients_take_turns()) return absl::OkStatus();
+  if (!zeroes_by_part()) return absl::OkStatus();
   for (size_t b = 0; b < zeros_.size(); ++b) {
     if (parameters_.buckets()[b].begins != part) continue;
     NIBBLE_RETURN_IF_ERROR(ZeroGradients(static_cast<int64_t>(b)));
@@ -294,11 +296,6 @@ std::vector<Linear*> Model::linears() const {
 std::vector<bool> Model::ReadInBf16() const {
   std::vector<bool> bf16(parameters_.outline().params.size(), false);
   if (options_.activations != DType::kBf16) return bf16;
-  for (const Linear* linear : linears()) {
-    const LayerRecipe& recipe = linear->recipe();
-    bf16[linear->info().weight] = !recipe[OperandRole::kFpropWeight].has_value() &&
-                                  !recipe[OperandRole::kDgradWeight].has_value();
-  }
   bf16[head_.param()] = true;
   // Positions are added in FP32. A tied head has the same parameter.
   bf16[embedding_] = positions_ < 0;
@@ -393,15 +390,16 @@ OperationScratch Model::BackwardScratch() const {
 
 absl::Status Model::BeginStep(const StepContext& context) {
   if (!planned_) return absl::FailedPreconditionError("the model has no recipe");
-  for (size_t b = 0; b < zeros_.size() && !parameters_.gradients_take_turns(); ++b) {
+  for (size_t b = 0; b < zeros_.size() && !zeroes_by_part(); ++b) {
     NIBBLE_RETURN_IF_ERROR(ZeroGradients(static_cast<int64_t>(b)));
   }
   if (non_finite_) {
     NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Zero(
         non_finite_.data(), static_cast<int64_t>(non_finite_.bytes())));
   }
-  prepared_ = -1;
-  if (parameters_.weights_take_turns()) return absl::OkStatus();
+  prepared_.assign(blocks_.size() + 1, false);
+  weight_statistics_ = context.statistics;
+  if (parameters_.weights_are_gathered()) return absl::OkStatus();
   for (Block& block : blocks_) {
     for (Linear* layer : block.mixer->linears()) {
       NIBBLE_RETURN_IF_ERROR(layer->PrepareWeights(context));
@@ -411,11 +409,14 @@ absl::Status Model::BeginStep(const StepContext& context) {
 }
 
 absl::Status Model::PrepareWeights(const StepContext& context, int64_t part) {
-  if (!parameters_.weights_take_turns() || prepared_ == part) return absl::OkStatus();
-  prepared_ = part;
+  if (!parameters_.weights_are_gathered() || prepared_[part]) return absl::OkStatus();
+  if (parameters_.weights_take_turns()) prepared_.assign(prepared_.size(), false);
+  prepared_[part] = true;
   if (part == parameters_.outline().spec.blocks()) return head_.PrepareWeights();
+  StepContext of_weights = context;
+  of_weights.statistics = weight_statistics_;
   for (Linear* layer : blocks_[part].mixer->linears()) {
-    NIBBLE_RETURN_IF_ERROR(layer->PrepareWeights(context));
+    NIBBLE_RETURN_IF_ERROR(layer->PrepareWeights(of_weights));
   }
   return absl::OkStatus();
 }

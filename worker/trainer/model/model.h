@@ -46,6 +46,10 @@ class Head {
 
   int64_t param() const { return param_; }
   bool tied() const { return tied_; }
+  // The working copy of a weight that no other part reads: [vocab, d_model], or null. If it
+  // arrives, PrepareWeights() leaves it alone.
+  uint16_t* bf16_weight() const;
+  void set_bf16_arrives(bool arrives) { bf16_arrives_ = arrives; }
 
  private:
   Head(const Device& device, DType dtype) : device_(device), dtype_(dtype) {}
@@ -54,7 +58,7 @@ class Head {
   Device device_;
   DType dtype_;
   int64_t param_ = 0;
-  bool tied_ = false;
+  bool tied_ = false, bf16_arrives_ = false;
   int64_t vocab_ = 0, d_model_ = 0;
   float* weight_ = nullptr;   // [vocab, d_model]
   float* dweight_ = nullptr;  // [vocab, d_model]
@@ -105,6 +109,8 @@ class Model {
     int64_t sequences = 0;             // of a micro-batch
     int64_t length = 0;
     bool recompute = false;
+    // The gradients of every micro-batch are new, not added to those before it.
+    bool new_gradients = false;
   };
   static absl::StatusOr<std::unique_ptr<Model>> Create(const Device& device, Parameters& parameters,
                                                        const ResolvedRecipe& recipe,
@@ -129,14 +135,15 @@ class Model {
 
   // In the order of the outline.
   std::vector<Linear*> linears() const;
-  // By parameter: whether passes read no more of it than its BF16 rounding, under the recipe in
-  // effect.
+  Head& head() { return head_; }
+  // By parameter that no linear layer reads as its weight: whether passes read no more of it than
+  // its BF16 rounding.
   std::vector<bool> ReadInBf16() const;
 
-  // Makes the working copies of the weights, and zeroes gradients that are only accumulated. What
-  // takes turns (Parameters) is left to the passes: they make the copies of a block before they run
-  // it, those of all buckets in the same memory, and zero the gradients of a bucket before they
-  // write it.
+  // Makes the working copies of the weights, and zeroes gradients that are only accumulated. Of
+  // weights that ranks gather, passes make the copies of a block before they run it first, or, if
+  // weights take turns, before each run, those of all buckets in the same memory. Of gradients that
+  // take turns or are new in each micro-batch, they zero those of a bucket before they write it.
   absl::Status BeginStep(const StepContext& context);
   // loss: [tokens], output. Also runs the head's backward pass, chunk by chunk; gradients are those
   // of scale · Σ loss.
@@ -188,13 +195,16 @@ class Model {
   }
   absl::Status Build();
   absl::Status Plan();
-  // If weights take turns: makes the working copies of a part, unless they are the last ones made.
+  // If weights are gathered: makes the working copies of a part, unless they are in memory.
   absl::Status PrepareWeights(const StepContext& context, int64_t part);
   void PlanZeros();
   // Zeroes the gradients of a bucket that are only accumulated, and the gaps between them.
   absl::Status ZeroGradients(int64_t bucket);
-  // The same for buckets that begin with a part of the backward pass, if gradients take turns.
+  // The same for buckets that begin with a part of the backward pass, unless BeginStep() does it.
   absl::Status BeginGradients(int64_t part);
+  bool zeroes_by_part() const {
+    return parameters_.gradients_take_turns() || options_.new_gradients;
+  }
   OperationScratch BackwardScratch() const;
   NormBackward BackwardOf(const Block& block, const ConstMatrix& residual) const;
   EmbeddingBackward EmbeddingBackwardOf(const SequenceLayout& layout, const int32_t* tokens) const;
@@ -225,14 +235,15 @@ class Model {
 
   ResolvedRecipe recipe_;
   bool planned_ = false;
-  int64_t prepared_ = -1;        // part whose working copies are in step_, if weights take turns
-  OperationScratch operations_;  // of the passes
-  size_t operations_kept_ = 0;   // of passes that have run
-  Buffer non_finite_;            // [heads] uint64, of this step
-  ActivationBuffer normed_;      // of mixers that do not keep it
-  ActivationBuffer mixed_;       // a mixer's output
-  ActivationBuffer last_;        // after the final norm
-  ActivationBuffer dx_;          // gradient of the residual stream
+  std::vector<bool> prepared_;      // [blocks + 1]: parts whose working copies are in step_
+  bool weight_statistics_ = false;  // of the step's quantised weights
+  OperationScratch operations_;     // of the passes
+  size_t operations_kept_ = 0;      // of passes that have run
+  Buffer non_finite_;               // [heads] uint64, of this step
+  ActivationBuffer normed_;         // of mixers that do not keep it
+  ActivationBuffer mixed_;          // a mixer's output
+  ActivationBuffer last_;           // after the final norm
+  ActivationBuffer dx_;             // gradient of the residual stream
   ActivationBuffer dnormed_;
 };
 

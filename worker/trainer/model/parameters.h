@@ -7,11 +7,15 @@
 //                   kParameterAlign elements; the gaps are always zero. Ranks share the vectors
 //                   bucket by bucket.
 //
+// With several ranks each stores its part of the weights in a vector of its own, the masters, and
+// gathers the others' for the passes. At the lowest level of sharding, and the next, what passes
+// read in FP32 has a place of its own; weights of which layers keep working copies all step take
+// turns in one slot, where they are only until these are made.
+//
 // With ranks that shard gradients or weights, such a vector is not in memory: its buckets take
 // turns in slots, in the order of a pass: gradients in two, each of which is used again once its
-// bucket has been reduced, weights in one, while the next bucket arrives elsewhere. The rank then
-// stores its part of the weights in a vector of its own, the masters. The address of a parameter
-// never changes, but several parameters have the same one.
+// bucket has been reduced, weights in one, while the next bucket arrives elsewhere. The address of
+// a parameter never changes, but several parameters have the same one.
 //
 // Ownership: Parameters owns all vectors, in the device's memory; the outline is copied.
 // Thread-safety: none.
@@ -63,9 +67,9 @@ struct Bucket {
   // embedding of a tied head is in use from the beginning to the end of a pass, and has slots of
   // its own.
   int gradient_slot = 0, weight_slot = 0;
-  // Parts end between strips of kStripRows rows of linear weights, so that the owner of a strip can
-  // quantise it.
-  bool strips = false;
+  // Parts end between strips of this many rows of linear weights, so that the owner of a strip can
+  // quantise it; 0: anywhere. Of a weight whose rows do not divide: of a common divisor.
+  int64_t strip_rows = 0;
 };
 
 class Parameters : public ParameterView {
@@ -74,8 +78,9 @@ class Parameters : public ParameterView {
   static constexpr int64_t kBucketBytes = int64_t{16} << 20;
 
   static constexpr int kSlots = 3;
-  // Strips cost padding: a bucket has them if it grows by no more than a quarter, or this much.
-  static constexpr int64_t kStripRows = 16;
+  // Strips have the rows of the largest blocks, of formats with a scale per 128, 32 or 16 elements,
+  // for which a bucket grows by no more than a sixteenth (16 rows: a quarter), or kFreePadding.
+  static constexpr std::array<int64_t, 3> kStripRows = {128, 32, 16};
   static constexpr int64_t kFreePadding = int64_t{1} << 16;  // elements
 
   struct Options {
@@ -85,6 +90,9 @@ class Parameters : public ParameterView {
     bool shards_gradients = false;
     bool shards_weights = false;
     int rank = 0;  // the owner of the masters
+    // Layers read linear weights in place, in FP32, and have no working copies.
+    bool reads_fp32 = false;
+    int64_t most_strip_rows = kStripRows[0];
   };
   // Initialises each weight as a function of (seed, parameter's name, element), so that it does not
   // depend on ranks or the order of parameters. Gradients are zero.
@@ -103,28 +111,33 @@ class Parameters : public ParameterView {
   // In the order of the flat vectors, which they cover; the backward pass completes the last first.
   const std::vector<Bucket>& buckets() const { return buckets_; }
   int64_t bucket_of(int64_t param) const { return bucket_of_[param]; }
-  // Whether a linear weight is divided between ranks in strips.
-  bool has_strips(int64_t param) const;
+  // The rows of the strips in which a linear weight is divided between ranks; 0: it has none.
+  int64_t strip_rows(int64_t param) const;
 
   bool gradients_take_turns() const { return options_.shards_gradients && options_.world > 1; }
   bool weights_take_turns() const { return options_.shards_weights && options_.world > 1; }
+  // Each rank stores its part of the weights.
+  bool weights_are_gathered() const { return options_.world > 1; }
   // What gradients that take turns would not take of the memory.
   size_t BytesOfGradientTurns() const;
   // In memory.
   size_t gradient_bytes() const { return gradients_.bytes(); }
   size_t weight_bytes() const { return weights_.bytes() + masters_.bytes(); }
 
-  // The flat vectors, null if their buckets take turns.
-  float* weights() const { return weights_take_turns() ? nullptr : weights_.data<float>(); }
+  // The flat vectors, null if there is none: of weights that are gathered, of gradients that take
+  // turns.
+  float* weights() const { return weights_are_gathered() ? nullptr : weights_.data<float>(); }
   float* gradients() const { return gradients_take_turns() ? nullptr : gradients_.data<float>(); }
   // [bucket.elements], in its slot if buckets take turns.
-  float* bucket_weights(int64_t bucket) const { return bucket_weights_[bucket]; }
   float* bucket_gradients(int64_t bucket) const { return bucket_gradients_[bucket]; }
-  // [elements() / world]: this rank's part of each bucket, one after another; null unless weights
-  // take turns.
-  float* masters() const { return masters_.data<float>(); }
-  float* weight(int64_t param) const override { return At(bucket_weights_, param); }
-  float* gradient(int64_t param) const override { return At(bucket_gradients_, param); }
+  // [elements() / world]: this rank's part of each bucket, one after another.
+  float* masters() const { return (masters_ ? masters_ : weights_).data<float>(); }
+  // [elements of the parameter, rounded up to kParameterAlign].
+  float* weight(int64_t param) const override { return weight_places_[param]; }
+  float* gradient(int64_t param) const override {
+    const int64_t bucket = bucket_of_[param];
+    return bucket_gradients_[bucket] + offsets_[param] - buckets_[bucket].first;
+  }
   ConstMatrix matrix(int64_t param) const override;
 
  private:
@@ -134,18 +147,15 @@ class Parameters : public ParameterView {
     std::vector<int64_t> offsets;
     int64_t elements = 0;
   };
-  Layout Place(size_t first, size_t end, bool strips) const;
+  Layout Place(size_t first, size_t end, int64_t strip_rows) const;
   void LayOut();
-  // Allocates a vector, or the slots in which its buckets take turns; `places` is where each is.
-  absl::Status Allocate(const Device& device, bool take_turns, int Bucket::*slot, Buffer& buffer,
-                        std::vector<float*>& places);
+  absl::Status AllocateWeights(const Device& device);
+  absl::Status AllocateGradients(const Device& device);
+  // Whether passes read it in FP32, though its weights do not take turns.
+  bool HasAPlace(const ParamInfo& param) const;
   // The elements of each slot.
   std::array<int64_t, kSlots> SlotSizes(int Bucket::*slot) const;
   absl::Status Initialise(const Device& device, uint64_t seed);
-  float* At(const std::vector<float*>& places, int64_t param) const {
-    const int64_t bucket = bucket_of_[param];
-    return places[bucket] + offsets_[param] - buckets_[bucket].first;
-  }
 
   Outline outline_;
   Options options_;
@@ -153,7 +163,8 @@ class Parameters : public ParameterView {
   std::vector<Bucket> buckets_;
   int64_t elements_ = 0;
   Buffer weights_, gradients_, masters_;
-  std::vector<float*> bucket_weights_, bucket_gradients_;
+  std::vector<float*> weight_places_;     // by parameter
+  std::vector<float*> bucket_gradients_;  // by bucket
 };
 
 // The request for the initial weights of one parameter. out: [param.elements()]

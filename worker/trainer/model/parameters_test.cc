@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -80,23 +81,38 @@ TEST(InitialValues, DependOnSeedAndNameAlone) {
   EXPECT_EQ(begin, Values(param, 1));
 }
 
+// The flat vector of the weights, from the parts of all ranks.
+std::vector<float> WeightsOfAllRanks(const Outline& outline, Parameters::Options options) {
+  TestDevice device(1);
+  std::vector<float> whole;
+  for (options.rank = 0; options.rank < options.world; ++options.rank) {
+    const auto parameters = *Parameters::Create(device.device(), outline, 5, options);
+    whole.resize(parameters->elements());
+    for (const Bucket& bucket : parameters->buckets()) {
+      const int64_t part = bucket.elements / options.world;
+      std::copy_n(parameters->masters() + bucket.first / options.world, part,
+                  whole.begin() + bucket.first + options.rank * part);
+    }
+  }
+  return whole;
+}
+
 TEST(Parameters, PartsOfEveryRankAreAlignedAndGapsAreZero) {
   TestDevice device(1);
   const Outline outline = *MakeOutline(*ModelPreset("tiny-hybrid"));
   for (const int world : {1, 2, 3, 4}) {
     const std::unique_ptr<Parameters> parameters =
         *Parameters::Create(device.device(), outline, 1, {.world = world});
+    const std::vector<float> weights = WeightsOfAllRanks(outline, {.world = world});
     EXPECT_EQ(parameters->elements() % (world * kParameterAlign), 0);
     int64_t last = 0;
     for (size_t i = 0; i < outline.params.size(); ++i) {
       const int64_t offset = parameters->offset(static_cast<int64_t>(i));
       EXPECT_EQ(offset % kParameterAlign, 0);
-      for (int64_t k = last; k < offset; ++k) ASSERT_EQ(parameters->weights()[k], 0.0f);
+      for (int64_t k = last; k < offset; ++k) ASSERT_EQ(weights[k], 0.0f);
       last = offset + outline.params[i].elements();
     }
-    for (int64_t k = last; k < parameters->elements(); ++k) {
-      ASSERT_EQ(parameters->weights()[k], 0.0f);
-    }
+    for (int64_t k = last; k < parameters->elements(); ++k) ASSERT_EQ(weights[k], 0.0f);
     for (int64_t k = 0; k < parameters->elements(); ++k) {
       ASSERT_EQ(parameters->gradients()[k], 0.0f);
     }
@@ -150,17 +166,19 @@ TEST(Parameters, PartsEndBetweenStripsOfLinearWeights) {
   for (const ModelSpec& spec : {HybridSpec(), Gpt2Spec()}) {
     const Outline outline = *MakeOutline(spec);
     for (const int world : {2, 3, 4}) {
-      const auto parameters = *Parameters::Create(device.device(), outline, 1, {.world = world});
-      for (const LinearInfo& linear : outline.linears) {
-        const bool whole_strips = linear.out % Parameters::kStripRows == 0;
-        ASSERT_EQ(parameters->has_strips(linear.weight), whole_strips) << linear.name;
-        if (!whole_strips) continue;
-        const Bucket& bucket = parameters->buckets()[parameters->bucket_of(linear.weight)];
-        const int64_t part = bucket.elements / world;
-        const int64_t begin = parameters->offset(linear.weight) - bucket.first;
-        for (int64_t end = part; end < bucket.elements; end += part) {
-          if (end <= begin || end >= begin + linear.out * linear.in) continue;
-          EXPECT_EQ((end - begin) % (Parameters::kStripRows * linear.in), 0) << linear.name;
+      for (const int64_t most : Parameters::kStripRows) {
+        const auto parameters = *Parameters::Create(device.device(), outline, 1,
+                                                    {.world = world, .most_strip_rows = most});
+        for (const LinearInfo& linear : outline.linears) {
+          const int64_t rows = parameters->strip_rows(linear.weight);
+          ASSERT_EQ(rows, std::gcd(linear.out, most)) << linear.name;
+          const Bucket& bucket = parameters->buckets()[parameters->bucket_of(linear.weight)];
+          const int64_t part = bucket.elements / world;
+          const int64_t begin = parameters->offset(linear.weight) - bucket.first;
+          for (int64_t end = part; end < bucket.elements; end += part) {
+            if (end <= begin || end >= begin + linear.out * linear.in) continue;
+            EXPECT_EQ((end - begin) % (rows * linear.in), 0) << linear.name;
+          }
         }
       }
     }
@@ -187,9 +205,15 @@ TEST(Parameters, BucketsThatAreInUseTogetherHaveMemoryOfTheirOwnAndOthersShareIt
     Ranges weights, gradients;
     for (size_t b = 0; b < buckets.size(); ++b) {
       const auto bucket = static_cast<int64_t>(b);
-      const float* w = parameters->bucket_weights(bucket);
       const float* g = parameters->bucket_gradients(bucket);
-      weights.emplace_back(w, w + buckets[b].elements);
+      weights.emplace_back();
+      for (size_t i = 0; i < outline.params.size(); ++i) {
+        const auto param = static_cast<int64_t>(i);
+        if (parameters->bucket_of(param) != bucket) continue;
+        const float* w = parameters->weight(param);
+        if (weights.back().first == nullptr) weights.back().first = w;
+        weights.back().second = w + outline.params[i].elements();
+      }
       gradients.emplace_back(g, g + buckets[b].elements);
     }
     for (size_t b = 0; b < buckets.size(); ++b) {
@@ -209,21 +233,47 @@ TEST(Parameters, BucketsThatAreInUseTogetherHaveMemoryOfTheirOwnAndOthersShareIt
   }
 }
 
-TEST(Parameters, MastersAreTheRanksPartsOfTheInitialValues) {
-  constexpr int kWorld = 4;
+TEST(Parameters, WithoutTurnsWhatPassesReadInFp32HasAPlaceAndLinearWeightsShareOneByBucket) {
   TestDevice device(1);
+  for (const ModelSpec& spec : {HybridSpec(), Gpt2Spec()}) {
+    const Outline outline = *MakeOutline(spec);
+    const auto parameters =
+        *Parameters::Create(device.device(), outline, 1, {.world = 2, .bucket_bytes = 1});
+    const auto range = [&](size_t param) {
+      const float* w = parameters->weight(static_cast<int64_t>(param));
+      return std::pair(w, w + outline.params[param].elements());
+    };
+    const auto shares = [&](size_t param) {
+      return outline.params[param].linear >= 0 || outline.params[param].name == "head.weight";
+    };
+    for (size_t i = 0; i < outline.params.size(); ++i) {
+      for (size_t k = 0; k < i; ++k) {
+        const bool same_bucket = parameters->bucket_of(static_cast<int64_t>(i)) ==
+                                 parameters->bucket_of(static_cast<int64_t>(k));
+        if (shares(i) && shares(k) && !same_bucket) continue;
+        EXPECT_FALSE(Overlap(range(i), range(k)))
+            << outline.params[i].name << " and " << outline.params[k].name;
+      }
+    }
+    const auto in_place = *Parameters::Create(device.device(), outline, 1,
+                                              {.world = 2, .bucket_bytes = 1, .reads_fp32 = true});
+    EXPECT_LT(parameters->weight_bytes(), in_place->weight_bytes());
+  }
+}
+
+TEST(Parameters, MastersAreTheRanksPartsOfTheInitialValues) {
   const Outline outline = *MakeOutline(HybridSpec());
-  const auto whole =
-      *Parameters::Create(device.device(), outline, 5, {.world = kWorld, .bucket_bytes = 1});
-  for (int rank = 0; rank < kWorld; ++rank) {
-    const auto parameters = *Parameters::Create(
-        device.device(), outline, 5,
-        {.world = kWorld, .bucket_bytes = 1, .shards_weights = true, .rank = rank});
-    for (const Bucket& bucket : parameters->buckets()) {
-      const int64_t part = bucket.elements / kWorld;
-      const float* expected = whole->weights() + bucket.first + rank * part;
-      const float* masters = parameters->masters() + bucket.first / kWorld;
-      ASSERT_TRUE(std::equal(expected, expected + part, masters)) << bucket.block;
+  for (const bool shards_weights : {false, true}) {
+    const Parameters::Options options = {
+        .world = 4, .bucket_bytes = 1, .shards_weights = shards_weights};
+    TestDevice device(1);
+    const auto parameters = *Parameters::Create(device.device(), outline, 5, options);
+    const std::vector<float> weights = WeightsOfAllRanks(outline, options);
+    for (size_t i = 0; i < outline.params.size(); ++i) {
+      const std::vector<float> expected = Values(outline.params[i], 5);
+      ASSERT_TRUE(std::equal(expected.begin(), expected.end(),
+                             weights.begin() + parameters->offset(static_cast<int64_t>(i))))
+          << outline.params[i].name;
     }
   }
 }

@@ -47,8 +47,8 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
       NIBBLE_ASSIGN_OR_RETURN(event, device.backend.NewEvent());
     }
   }
-  NIBBLE_ASSIGN_OR_RETURN(CollectiveTurn turn, CollectiveTurn::Create(device.backend));
-  optimizer->turn_.emplace(std::move(turn));
+  optimizer->sent_.resize(
+      std::max(optimizer->parts_.size(), static_cast<size_t>(Parameters::kSlots)));
   ElementwiseOps& ops = device.ops.elementwise();
   NIBBLE_RETURN_IF_ERROR(ops.Zero(optimizer->m_.data(), static_cast<int64_t>(bytes)));
   NIBBLE_RETURN_IF_ERROR(ops.Zero(optimizer->v_.data(), static_cast<int64_t>(bytes)));
@@ -81,12 +81,6 @@ void ShardedAdamW::PlanRuns() {
   }
 }
 
-float* ShardedAdamW::weights(int64_t bucket) const {
-  const Part& part = parts_[bucket];
-  if (parameters_.weights_take_turns()) return parameters_.masters() + part.state;
-  return parameters_.bucket_weights(bucket) + part.first - parameters_.buckets()[bucket].first;
-}
-
 const float* ShardedAdamW::gradients() const {
   return summed_ ? summed_.data<float>() : parameters_.gradients();
 }
@@ -108,9 +102,9 @@ absl::Status ShardedAdamW::Settle(Sent& sent) {
 }
 
 absl::Status ShardedAdamW::BeginGradients(int64_t part) {
-  if (!parameters_.gradients_take_turns()) return absl::OkStatus();
-  for (const Bucket& bucket : parameters_.buckets()) {
-    if (bucket.begins == part) NIBBLE_RETURN_IF_ERROR(Settle(sent_[bucket.gradient_slot]));
+  for (size_t b = 0; b < parts_.size(); ++b) {
+    if (parameters_.buckets()[b].begins != part) continue;
+    NIBBLE_RETURN_IF_ERROR(Settle(SentOf(static_cast<int64_t>(b))));
   }
   return absl::OkStatus();
 }
@@ -130,9 +124,7 @@ absl::Status ShardedAdamW::BeginReduce(int64_t block, bool first) {
     NIBBLE_RETURN_IF_ERROR(transfers.WaitFor(*complete_[b]));
     NIBBLE_RETURN_IF_ERROR(collective_.ReduceScatter(gradients, sums, part.elements));
     NIBBLE_RETURN_IF_ERROR(transfers.Record(*reduced_[b]));
-    if (parameters_.gradients_take_turns()) {
-      sent_[bucket.gradient_slot] = {.bucket = index, .adds = !first};
-    }
+    SentOf(index) = {.bucket = index, .adds = !first};
   }
   return absl::OkStatus();
 }
@@ -165,16 +157,7 @@ absl::Status ShardedAdamW::Update(const StepOutcome* outcome, int64_t update, do
     step.decay = run.decay ? options_.weight_decay : 0.0f;
     NIBBLE_RETURN_IF_ERROR(device_.ops.optimizer().Run(step));
   }
-  if (!summed_ || parameters_.weights_take_turns()) return absl::OkStatus();
-  return turn_->Run([&] {
-    for (size_t b = 0; b < parts_.size(); ++b) {
-      const auto bucket = static_cast<int64_t>(b);
-      NIBBLE_RETURN_IF_ERROR(collective_.AllGather(weights(bucket),
-                                                   parameters_.bucket_weights(bucket),
-                                                   parts_[b].elements * int64_t{sizeof(float)}));
-    }
-    return absl::OkStatus();
-  });
+  return absl::OkStatus();
 }
 
 }  // namespace nibble

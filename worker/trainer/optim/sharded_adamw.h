@@ -1,28 +1,24 @@
 // AdamW with its state sharded over the ranks: each has the moments and the sums of the gradients
 // of its part of each bucket. A step reduce-scatters the gradients, bucket by bucket during the
-// backward pass, updates each part on its rank according to the step's decision (step_decision.h),
-// and gathers the weights. Everything is enqueued; the host waits for nothing.
+// backward pass, and updates each part on its rank according to the step's decision
+// (step_decision.h). Everything is enqueued; the host waits for nothing.
 //
-//   ZeRO-1  every rank has all weights and gradients; these are reduced in the last micro-batch of
-//           a step
-//   ZeRO-2  the gradients of Parameters take turns: they are reduced in each micro-batch, and the
-//           sums of the micro-batches are added on the rank that owns the part
-//   ZeRO-3  the weights take turns, too: the masters are updated, and passes gather them
-//           (weight_gathers.h)
+// With several ranks the update is that of the masters, of which each rank has its part at every
+// level of sharding; passes gather them (weight_gathers.h). Gradients are reduced in each
+// micro-batch, and the sums of the micro-batches are added on the rank that owns the part: with
+// ZeRO-1 each bucket has memory of its own, from ZeRO-2 on buckets take turns.
 //
 // Sums over ranks are in rank order (see Collective): results are reproducible for a given number
-// of ranks. With one micro-batch in a step all levels add the same numbers in the same order.
+// of ranks. All levels add the same numbers in the same order.
 //
 // Ownership: borrows device, parameters and collective; owns moments and the summed part.
 // Thread-safety: none; every rank makes the same calls in the same order.
 #ifndef NIBBLE_WORKER_TRAINER_OPTIM_SHARDED_ADAMW_H_
 #define NIBBLE_WORKER_TRAINER_OPTIM_SHARDED_ADAMW_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,7 +27,6 @@
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/device.h"
 #include "worker/trainer/model/parameters.h"
-#include "worker/trainer/optim/collective_turn.h"
 
 namespace nibble {
 
@@ -49,20 +44,18 @@ class ShardedAdamW {
                                                               Collective& collective,
                                                               const Options& options);
 
-  // If gradients take turns: before the part `part` of a backward pass (see PassHooks, the head
-  // included): gradients that begin with it may be written once their slot's previous bucket has
-  // been reduced.
+  // Before the part `part` of a backward pass (see PassHooks, the head included): gradients that
+  // begin with it may be written once what was in their memory has been reduced.
   absl::Status BeginGradients(int64_t part);
-  // In the last micro-batch of a step, or in each one if gradients take turns, after the backward
-  // pass of block `block`, of the head (spec.blocks()) or of everything (-1): begins to sum the
-  // buckets over ranks that are complete. `first`: the first reduction of this bucket in the step;
-  // later ones are added to it.
+  // In each micro-batch, after the backward pass of block `block`, of the head (spec.blocks()) or
+  // of everything (-1): begins to sum the buckets over ranks that are complete. `first`: of the
+  // step's micro-batches; the sums of later ones are added to its own.
   absl::Status BeginReduce(int64_t block, bool first);
   // After the backward pass: computation enqueued afterwards has the sums. Adds the squares of this
   // rank's parts to numbers->squares: NaN or infinite if a gradient is.
   absl::Status FinishReduce(StepNumbers* numbers);
-  // After FinishReduce(): makes update number `update`, from 1, unless the outcome has none, and
-  // gathers the weights on all ranks, unless they take turns. `outcome`: on the device.
+  // After FinishReduce(): makes update number `update`, from 1, unless the outcome has none.
+  // `outcome`: on the device.
   absl::Status Update(const StepOutcome* outcome, int64_t update, double lr);
 
   // This rank's part of a bucket.
@@ -73,7 +66,7 @@ class ShardedAdamW {
   };
   const std::vector<Part>& parts() const { return parts_; }  // by bucket
   // The weights of a part: [elements].
-  float* weights(int64_t bucket) const;
+  float* weights(int64_t bucket) const { return parameters_.masters() + parts_[bucket].state; }
   int64_t elements() const { return elements_; }             // of all parts
   size_t sum_bytes() const { return summed_.bytes(); }       // of their gradients
   float* first_moment() const { return m_.data<float>(); }   // [elements()]
@@ -90,15 +83,20 @@ class ShardedAdamW {
                const Options& options)
       : device_(device), parameters_(parameters), collective_(collective), options_(options) {}
 
-  // A bucket in a slot whose reduction has begun.
+  // A bucket whose reduction has begun.
   struct Sent {
     int64_t bucket = -1;  // none
-    bool adds = false;    // the result is in the slot, in place, and is to be added to the sums
+    bool adds = false;    // the result is in place, and is to be added to the sums
   };
 
   void PlanRuns();
-  // Computation enqueued from now on may overwrite the slot: its bucket has been reduced and added.
+  // Computation enqueued from now on may overwrite the gradients: they have been reduced and added.
   absl::Status Settle(Sent& sent);
+  // Of the memory of a bucket's gradients.
+  Sent& SentOf(int64_t bucket) {
+    const bool slot = parameters_.gradients_take_turns();
+    return sent_[slot ? parameters_.buckets()[bucket].gradient_slot : bucket];
+  }
   // [elements()]: the sums of this rank's parts.
   const float* gradients() const;
 
@@ -112,8 +110,7 @@ class ShardedAdamW {
   Buffer m_, v_;
   Buffer summed_;  // [elements], if there is more than one rank
   std::vector<std::unique_ptr<Event>> complete_, reduced_;  // by bucket
-  std::array<Sent, Parameters::kSlots> sent_;               // by slot, if gradients take turns
-  std::optional<CollectiveTurn> turn_;
+  std::vector<Sent> sent_;                                  // by slot or bucket: see SentOf()
 };
 
 }  // namespace nibble

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/status_macros.h"
+#include "kernels/tensor/quant_stats.h"
 
 namespace nibble {
 namespace {
@@ -19,12 +20,47 @@ int64_t AlignUp(int64_t bytes) {
   return (bytes + kMessageAlign - 1) / kMessageAlign * kMessageAlign;
 }
 
-// Bytes of `rows` rows of a packed weight.
-int64_t CodeBytes(const QuantizedTensor& weight, int64_t rows) {
-  return rows * weight.code_row_bytes();
+// A matrix of adjacent elements.
+ConstMatrix Line(const float* data, int64_t elements) {
+  const int64_t cols = elements % kParameterAlign == 0 ? kParameterAlign : elements;
+  return ConstMatrix::Of(data, elements / cols, cols);
 }
-int64_t ScaleBytesOf(const QuantizedTensor& weight, int64_t rows) {
-  return rows / weight.block_rows() * weight.scale_cols() * ScaleBytes(weight.format().scale);
+MutableMatrix LineBf16(void* data, int64_t elements) {
+  const int64_t cols = elements % kParameterAlign == 0 ? kParameterAlign : elements;
+  return MutableMatrix::OfBf16(static_cast<uint16_t*>(data), elements / cols, cols);
+}
+
+// Where the codes and scales of a strip of rows are in the copy of a whole weight. They are lines
+// of the copy's rows, or all of it if the strip is of a row copy.
+struct PlaceInCopy {
+  int64_t begin, line_bytes, lines, pitch;  // bytes
+};
+PlaceInCopy CodesOf(const QuantizedTensor& copy, int64_t row, int64_t rows) {
+  if (!copy.is_column()) return {row * copy.code_row_bytes(), rows * copy.code_row_bytes(), 1, 0};
+  const int64_t bits = ElementBits(copy.format().element);
+  return {row * bits / 8, rows * bits / 8, copy.copy_rows(), copy.code_row_bytes()};
+}
+PlaceInCopy ScalesOf(const QuantizedTensor& copy, int64_t row, int64_t rows) {
+  const int64_t bytes = ScaleBytes(copy.format().scale);
+  const int64_t row_bytes = copy.scale_cols() * bytes;
+  // One scale of the whole weight: every strip has it.
+  if (copy.spec().block.rows == BlockShape::kWhole) return {0, bytes, 1, 0};
+  if (!copy.is_column()) {
+    const int64_t blocks = copy.block_rows();
+    return {row / blocks * row_bytes, rows / blocks * row_bytes, 1, 0};
+  }
+  const int64_t blocks = copy.block_cols();
+  return {row / blocks * bytes, rows / blocks * bytes, copy.scale_rows(), row_bytes};
+}
+int64_t BytesOf(const PlaceInCopy& place) { return place.line_bytes * place.lines; }
+
+absl::Status CopyLines(Queue& queue, const PlaceInCopy& place, void* copy, const char* from) {
+  return queue.Copy({.to = static_cast<char*>(copy) + place.begin,
+                     .from = from,
+                     .line_bytes = static_cast<size_t>(place.line_bytes),
+                     .lines = static_cast<size_t>(place.lines),
+                     .to_pitch = static_cast<size_t>(place.pitch),
+                     .from_pitch = static_cast<size_t>(place.line_bytes)});
 }
 
 }  // namespace
@@ -49,11 +85,12 @@ absl::StatusOr<std::unique_ptr<WeightGathers>> WeightGathers::Create(const Devic
                           device.memory().Allocate(static_cast<size_t>(kFp32Bytes * largest)));
   NIBBLE_ASSIGN_OR_RETURN(gathers->packed_, device.backend.NewEvent());
   NIBBLE_ASSIGN_OR_RETURN(gathers->arrived_, device.backend.NewEvent());
-  const auto linears = static_cast<int64_t>(outline.linears.size());
-  NIBBLE_ASSIGN_OR_RETURN(gathers->heads_,
-                          device.memory().Allocate(static_cast<size_t>(linears * kHeadBytes)));
+  const auto copies = static_cast<int64_t>(2 * outline.linears.size());
+  NIBBLE_ASSIGN_OR_RETURN(
+      gathers->heads_,
+      device.memory().Allocate(static_cast<size_t>(collective.world() * copies * kHeadBytes)));
   NIBBLE_ASSIGN_OR_RETURN(gathers->amaxes_,
-                          device.memory().Allocate(static_cast<size_t>(linears * kFp32Bytes)));
+                          device.memory().Allocate(static_cast<size_t>(copies * kFp32Bytes)));
   NIBBLE_ASSIGN_OR_RETURN(CollectiveTurn turn, CollectiveTurn::Create(device.backend));
   gathers->turn_.emplace(std::move(turn));
   return gathers;
@@ -71,6 +108,52 @@ absl::Status WeightGathers::Placed::CopyOut(void*, const void*, size_t) {
   return absl::UnimplementedError("placed memory is not copied");
 }
 
+void WeightGathers::AppendCopies(const Linear::WorkingCopies& copies, const ParamInfo& weight,
+                                 int64_t begin, int64_t from, int64_t to, bool packs,
+                                 std::vector<Run>& runs, int64_t& bytes) const {
+  const int64_t cols = weight.shape[1];
+  const auto append_packed = [&](Form form, QuantizedTensor* copy) {
+    if (copy == nullptr || !packs) return;
+    const int64_t row = (from - begin) / cols, rows = (to - from) / cols;
+    const int64_t at = AlignUp(bytes);
+    const int64_t scales_at = at + AlignUp(BytesOf(CodesOf(*copy, row, rows)));
+    runs.push_back({.first = from,
+                    .elements = to - from,
+                    .form = form,
+                    .at = at,
+                    .scales_at = scales_at,
+                    .copy = copy,
+                    .linear = weight.linear,
+                    .row = row});
+    bytes = scales_at + BytesOf(ScalesOf(*copy, row, rows));
+  };
+  append_packed(Form::kRowCopy, copies.row);
+  append_packed(Form::kColumnCopy, copies.column);
+  if (copies.bf16 == nullptr) return;
+  const int64_t at = AlignUp(bytes);
+  runs.push_back({.first = from,
+                  .elements = to - from,
+                  .form = Form::kBf16Copy,
+                  .at = at,
+                  .to = copies.bf16 + from - begin});
+  bytes = at + kBf16Bytes * (to - from);
+}
+
+void WeightGathers::AppendPlain(Form form, int64_t param, int64_t begin, int64_t from, int64_t to,
+                                std::vector<Run>& runs, int64_t& bytes) const {
+  float* const place = parameters_.weight(param) + from - begin;
+  const int64_t size = form == Form::kBf16 ? kBf16Bytes : kFp32Bytes;
+  const bool joins = !runs.empty() && runs.back().form == form &&
+                     runs.back().first + runs.back().elements == from &&
+                     static_cast<float*>(runs.back().to) + runs.back().elements == place;
+  if (!joins) {
+    bytes = AlignUp(bytes);
+    runs.push_back({.first = from, .elements = 0, .form = form, .at = bytes, .to = place});
+  }
+  runs.back().elements += to - from;
+  bytes += size * (to - from);
+}
+
 WeightGathers::Message WeightGathers::Plan(int64_t bucket, const std::vector<bool>& in_bf16,
                                            bool packs) const {
   const Bucket& info = parameters_.buckets()[bucket];
@@ -83,54 +166,73 @@ WeightGathers::Message WeightGathers::Plan(int64_t bucket, const std::vector<boo
     const auto param = static_cast<int64_t>(i);
     if (parameters_.bucket_of(param) != bucket) continue;
     const ParamInfo& weight = parameters_.outline().params[i];
-    const QuantizedTensor* packed =
-        packs && weight.linear >= 0 ? linears[weight.linear]->packed_weight() : nullptr;
-    const Form form = packed != nullptr ? Form::kPacked : in_bf16[i] ? Form::kBf16 : Form::kFp32;
+    Linear::WorkingCopies copies = {.reads_weight = true};
+    if (weight.linear >= 0) {
+      copies = linears[weight.linear]->working_copies();
+      // Every rank makes the copies of the weight.
+      if (!packs && (copies.row != nullptr || copies.column != nullptr)) {
+        copies = {.reads_weight = true};
+      }
+    } else if (param == model_->head().param() && model_->head().bf16_weight() != nullptr) {
+      copies = {.bf16 = model_->head().bf16_weight()};
+    }
+    if (copies.reads_weight) copies.bf16 = nullptr;
     const int64_t begin = parameters_.offset(param) - info.first;
     const int64_t padded =
         (weight.elements() + kParameterAlign - 1) / kParameterAlign * kParameterAlign;
-    const int64_t end = begin + (packed != nullptr ? weight.elements() : padded);
+    const int64_t end = begin + (copies.reads_weight ? padded : weight.elements());
     for (int64_t rank = begin / part; rank * part < end; ++rank) {
       const int64_t from = std::max(begin, rank * part);
-      const int64_t elements = std::min(end, (rank + 1) * part) - from;
-      std::vector<Run>& runs = message.runs[rank];
-      if (packed != nullptr) {
-        const int64_t rows = elements / packed->cols();
-        const int64_t at = AlignUp(bytes[rank]);
-        const int64_t scales_at = at + AlignUp(CodeBytes(*packed, rows));
-        runs.push_back({.first = from,
-                        .elements = elements,
-                        .form = form,
-                        .at = at,
-                        .scales_at = scales_at,
-                        .linear = weight.linear,
-                        .row = (from - begin) / packed->cols()});
-        bytes[rank] = scales_at + AlignUp(ScaleBytesOf(*packed, rows));
-        continue;
+      const int64_t to = std::min(end, (rank + 1) * part);
+      if (copies.reads_weight) {
+        AppendPlain(in_bf16[i] ? Form::kBf16 : Form::kFp32, param, begin, from, to,
+                    message.runs[rank], bytes[rank]);
+      } else {
+        AppendCopies(copies, weight, begin, from, to, packs, message.runs[rank], bytes[rank]);
+        message.makes_copies = true;
       }
-      if (runs.empty() || runs.back().form != form ||
-          runs.back().first + runs.back().elements != from) {
-        runs.push_back({.first = from, .elements = 0, .form = form, .at = bytes[rank]});
-      }
-      runs.back().elements += elements;
-      bytes[rank] += elements * (form == Form::kBf16 ? kBf16Bytes : kFp32Bytes);
     }
   }
   message.bytes = AlignUp(*std::max_element(bytes.begin(), bytes.end()));
+  message.mine.sent = message.bytes;
+  for (const Run& run : message.runs[collective_.rank()]) {
+    if (run.form == Form::kFp32) {
+      message.mine.fp32 += kFp32Bytes * run.elements;
+    } else if (run.form == Form::kBf16 || run.form == Form::kBf16Copy) {
+      message.mine.bf16 += kBf16Bytes * run.elements;
+    } else {
+      const QuantizedTensor& copy = *run.copy;
+      const int64_t rows = run.elements / copy.cols();
+      message.mine.packed +=
+          BytesOf(CodesOf(copy, run.row, rows)) + BytesOf(ScalesOf(copy, run.row, rows));
+    }
+  }
   return message;
 }
 
 absl::Status WeightGathers::SetModel(Model& model) {
   model_ = &model;
-  const std::vector<Linear*> linears = model.linears();
-  any_packed_ = std::any_of(linears.begin(), linears.end(),
-                            [](Linear* linear) { return linear->packed_weight() != nullptr; });
+  any_packed_ = false;
+  for (Linear* linear : model.linears()) {
+    const Linear::WorkingCopies copies = linear->working_copies();
+    any_packed_ = any_packed_ || copies.row != nullptr || copies.column != nullptr;
+  }
   exact_plans_.clear();
   packed_plans_.clear();
   const std::vector<bool> in_bf16 = model.ReadInBf16();
+  int64_t largest = 0;
   for (size_t b = 0; b < parameters_.buckets().size(); ++b) {
-    exact_plans_.push_back(Plan(static_cast<int64_t>(b), in_bf16, false));
-    packed_plans_.push_back(Plan(static_cast<int64_t>(b), in_bf16, true));
+    for (const bool packs : {false, true}) {
+      std::vector<Message>& plans = packs ? packed_plans_ : exact_plans_;
+      plans.push_back(Plan(static_cast<int64_t>(b), in_bf16, packs));
+      largest = std::max(largest, plans.back().bytes * collective_.world());
+    }
+  }
+  if (static_cast<size_t>(largest) > messages_.bytes()) {
+    // Copies of small strips may take more than their weights in FP32.
+    NIBBLE_RETURN_IF_ERROR(device_.backend.Synchronize());
+    messages_ = Buffer();
+    NIBBLE_ASSIGN_OR_RETURN(messages_, device_.memory().Allocate(static_cast<size_t>(largest)));
   }
   return MakeStrips();
 }
@@ -146,21 +248,26 @@ absl::Status WeightGathers::MakeStrips() {
     const float* masters = optimizer_.weights(bucket);
     const int64_t first = rank * optimizer_.parts()[bucket].elements;
     for (const Run& run : packed_plans_[b].runs[rank]) {
-      if (run.form != Form::kPacked) continue;
-      Linear* const linear = linears[run.linear];
-      const QuantizedTensor& weight = *linear->packed_weight();
+      const bool column = run.form == Form::kColumnCopy;
+      if (run.form != Form::kRowCopy && !column) continue;
+      const QuantizedTensor& weight = *run.copy;
       const int64_t rows = run.elements / weight.cols();
-      head_place_.Next(heads_.data<char>() + run.linear * kHeadBytes);
+      if (strip_of_[run.linear] < 0) {
+        strip_of_[run.linear] = static_cast<int64_t>(strips_.size());
+        strips_.push_back(
+            {.linear = linears[run.linear],
+             .rows = ConstMatrix::Of(masters + run.first - first, rows, weight.cols())});
+      }
+      head_place_.Next(heads() + 2 * run.linear + (column ? 1 : 0));
       placed_.Next(mine + run.at);
       NIBBLE_ASSIGN_OR_RETURN(QuantizedTensor packed,
                               QuantizedTensor::Create(placed_, {.spec = weight.spec(),
+                                                                .orientation = weight.orientation(),
                                                                 .rows = rows,
                                                                 .cols = weight.cols(),
                                                                 .figures = &head_place_}));
-      strip_of_[run.linear] = static_cast<int64_t>(strips_.size());
-      strips_.push_back({.linear = linear,
-                         .rows = ConstMatrix::Of(masters + run.first - first, rows, weight.cols()),
-                         .packed = std::move(packed)});
+      Strip& strip = strips_[strip_of_[run.linear]];
+      (column ? strip.column : strip.row).emplace(std::move(packed));
     }
   }
   return absl::OkStatus();
@@ -169,72 +276,107 @@ absl::Status WeightGathers::MakeStrips() {
 absl::Status WeightGathers::AgreeOnAmax() {
   Queue& compute = device_.backend.compute();
   const std::vector<Linear*> linears = model_->linears();
-  const auto count = static_cast<int64_t>(linears.size());
-  NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Zero(heads_.data(), count * kHeadBytes));
+  const auto count = static_cast<int64_t>(2 * linears.size());
+  NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Zero(heads(), count * kHeadBytes));
   // The codes, made with another amax, are lost.
-  for (Strip& strip : strips_) {
-    NIBBLE_RETURN_IF_ERROR(strip.linear->QuantizeStrip(strip.rows, strip.packed, nullptr));
-  }
+  for (Strip& strip : strips_) NIBBLE_RETURN_IF_ERROR(strip.Quantize(nullptr, false));
   NIBBLE_RETURN_IF_ERROR(compute.Copy({.to = amaxes_.data(),
-                                       .from = heads_.data(),
+                                       .from = heads(),
                                        .line_bytes = static_cast<size_t>(kFp32Bytes),
-                                       .lines = linears.size(),
+                                       .lines = static_cast<size_t>(count),
                                        .to_pitch = static_cast<size_t>(kFp32Bytes),
                                        .from_pitch = static_cast<size_t>(kHeadBytes)}));
   NIBBLE_RETURN_IF_ERROR(turn_->Run(
       [&] { return collective_.AllReduce(amaxes_.data<float>(), count, Reduction::kMax); }));
   // Each rank counts the NaN of its own rows.
-  for (int64_t i = 0; i < count; ++i) {
-    const QuantizedTensor* weight = linears[i]->packed_weight();
-    if (weight == nullptr) continue;
-    NIBBLE_RETURN_IF_ERROR(compute.Copy({.to = weight->head(),
-                                         .from = heads_.data<QuantHead>() + i,
-                                         .line_bytes = static_cast<size_t>(kHeadBytes)}));
-    NIBBLE_RETURN_IF_ERROR(compute.Copy({.to = &weight->head()->amax,
-                                         .from = amaxes_.data<float>() + i,
-                                         .line_bytes = static_cast<size_t>(kFp32Bytes)}));
+  for (size_t i = 0; i < linears.size(); ++i) {
+    const Linear::WorkingCopies copies = linears[i]->working_copies();
+    for (const QuantizedTensor* copy : {copies.row, copies.column}) {
+      if (copy == nullptr) continue;
+      const auto at = static_cast<int64_t>(2 * i) + (copy == copies.column ? 1 : 0);
+      NIBBLE_RETURN_IF_ERROR(compute.Copy({.to = copy->head(),
+                                           .from = heads() + at,
+                                           .line_bytes = static_cast<size_t>(kHeadBytes)}));
+      NIBBLE_RETURN_IF_ERROR(compute.Copy({.to = &copy->head()->amax,
+                                           .from = amaxes_.data<float>() + at,
+                                           .line_bytes = static_cast<size_t>(kFp32Bytes)}));
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status WeightGathers::BeginStep(bool packs) {
+absl::Status WeightGathers::CopyFigures(void* pinned) {
+  if (!packs_) return absl::OkStatus();
+  const auto bytes = static_cast<int64_t>(heads_.bytes()) / collective_.world();
+  NIBBLE_RETURN_IF_ERROR(
+      turn_->Run([&] { return collective_.AllGather(heads(), heads_.data(), bytes); }));
+  return device_.backend.compute().CopyOut(pinned, heads_.data(), heads_.bytes());
+}
+
+void WeightGathers::MergeFigures(const void* copied, std::vector<OperandFigures>& figures) const {
+  if (!packs_) return;
+  const std::vector<Linear*> linears = model_->linears();
+  const auto* heads = static_cast<const QuantHead*>(copied);
+  for (OperandFigures& of : figures) {
+    const bool column = of.role == OperandRole::kDgradWeight;
+    if (!column && of.role != OperandRole::kFpropWeight) continue;
+    const Linear::WorkingCopies copies = linears[of.linear]->working_copies();
+    if ((column ? copies.column : copies.row) == nullptr) continue;
+    const int64_t bucket = parameters_.bucket_of(linears[of.linear]->info().weight);
+    of.head.non_finite = 0;
+    of.head.stats = {};
+    for (size_t rank = 0; rank < packed_plans_[bucket].runs.size(); ++rank) {
+      const std::vector<Run>& runs = packed_plans_[bucket].runs[rank];
+      // A rank without a strip has no figures.
+      const bool owns = std::any_of(runs.begin(), runs.end(),
+                                    [&](const Run& run) { return run.linear == of.linear; });
+      if (!owns) continue;
+      const QuantHead& part = heads[2 * (rank * linears.size() + of.linear) + (column ? 1 : 0)];
+      of.head.non_finite += part.non_finite;
+      Merge(part.stats, of.head.stats);
+    }
+  }
+}
+
+absl::Status WeightGathers::BeginStep(bool packs, bool statistics) {
+  statistics_ = statistics;
+  in_memory_.assign(parameters_.buckets().size(), false);
   in_slot_.fill(-1);
   copied_ = arriving_ = -1;
   packs_ = packs && any_packed_;
   for (Linear* linear : model_->linears()) {
-    linear->set_packed_weight_arrives(packs_ && linear->packed_weight() != nullptr);
+    const Linear::WorkingCopies copies = linear->working_copies();
+    const bool packed = copies.row != nullptr || copies.column != nullptr;
+    linear->set_packed_arrive(packed && packs_);
+    linear->set_bf16_arrives(copies.bf16 != nullptr && !copies.reads_weight && (!packed || packs_));
   }
+  model_->head().set_bf16_arrives(model_->head().bf16_weight() != nullptr);
   // The last message, whose memory strips use, has been sent.
   NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*arrived_));
-  return packs_ ? AgreeOnAmax() : absl::OkStatus();
+  if (packs_) NIBBLE_RETURN_IF_ERROR(AgreeOnAmax());
+  return Begin(0);
 }
 
-bool WeightGathers::InSlot(int64_t bucket) const {
+bool WeightGathers::IsGathered(int64_t bucket) const {
+  if (!parameters_.weights_take_turns()) return in_memory_[bucket];
   if (in_slot_[parameters_.buckets()[bucket].weight_slot] != bucket) return false;
-  if (!packs_ || copied_ == bucket) return true;
   // Of a slot of its own, too: working copies are in memory that all buckets share.
-  for (const std::vector<Run>& runs : PlanOf(bucket).runs) {
-    for (const Run& run : runs) {
-      if (run.form == Form::kPacked) return false;
-    }
-  }
-  return true;
+  return copied_ == bucket || !PlanOf(bucket).makes_copies;
 }
 
 absl::Status WeightGathers::Pack(const Run& run, const float* from, char* message) {
-  const int64_t rows = run.elements / kParameterAlign;
   switch (run.form) {
-    case Form::kPacked: {
+    case Form::kRowCopy:
+    case Form::kColumnCopy: {
       Strip& strip = strips_[strip_of_[run.linear]];
-      return strip.linear->QuantizeStrip(strip.rows, strip.packed,
-                                         amaxes_.data<float>() + run.linear);
+      // One pass makes both copies.
+      if (run.form == Form::kColumnCopy && strip.row) return absl::OkStatus();
+      return strip.Quantize(amaxes_.data<float>() + 2 * run.linear, statistics_);
     }
-    case Form::kBf16: {
-      auto* to = reinterpret_cast<uint16_t*>(message + run.at);
+    case Form::kBf16:
+    case Form::kBf16Copy:
       return device_.ops.elementwise().Run(
-          Cast{.from = ConstMatrix::Of(from, rows, kParameterAlign),
-               .to = MutableMatrix::OfBf16(to, rows, kParameterAlign)});
-    }
+          Cast{.from = Line(from, run.elements), .to = LineBf16(message + run.at, run.elements)});
     case Form::kFp32:
       break;
   }
@@ -244,34 +386,33 @@ absl::Status WeightGathers::Pack(const Run& run, const float* from, char* messag
        .line_bytes = static_cast<size_t>(run.elements * kFp32Bytes)});
 }
 
-absl::Status WeightGathers::Unpack(const Run& run, const char* message, float* to) {
+absl::Status WeightGathers::Unpack(const Run& run, const char* message) {
   Queue& compute = device_.backend.compute();
-  const int64_t rows = run.elements / kParameterAlign;
   switch (run.form) {
-    case Form::kPacked: {
-      const QuantizedTensor& weight = *model_->linears()[run.linear]->packed_weight();
-      const int64_t strip_rows = run.elements / weight.cols();
+    case Form::kRowCopy:
+    case Form::kColumnCopy: {
+      QuantizedTensor& copy = *run.copy;
+      const int64_t rows = run.elements / copy.cols();
       NIBBLE_RETURN_IF_ERROR(
-          compute.Copy({.to = weight.codes() + CodeBytes(weight, run.row),
-                        .from = message + run.at,
-                        .line_bytes = static_cast<size_t>(CodeBytes(weight, strip_rows))}));
-      return compute.Copy(
-          {.to = static_cast<char*>(weight.scales()) + ScaleBytesOf(weight, run.row),
-           .from = message + run.scales_at,
-           .line_bytes = static_cast<size_t>(ScaleBytesOf(weight, strip_rows))});
+          CopyLines(compute, CodesOf(copy, run.row, rows), copy.codes(), message + run.at));
+      return CopyLines(compute, ScalesOf(copy, run.row, rows), copy.scales(),
+                       message + run.scales_at);
     }
     case Form::kBf16: {
+      const MutableMatrix to = MutableMatrix::Of(static_cast<float*>(run.to),
+                                                 run.elements / kParameterAlign, kParameterAlign);
       const auto* from = reinterpret_cast<const uint16_t*>(message + run.at);
       return device_.ops.elementwise().Run(
-          Cast{.from = ConstMatrix::OfBf16(from, rows, kParameterAlign),
-               .to = MutableMatrix::Of(to, rows, kParameterAlign)});
+          Cast{.from = ConstMatrix::OfBf16(from, to.rows, to.cols), .to = to});
     }
+    case Form::kBf16Copy:
     case Form::kFp32:
       break;
   }
-  return compute.Copy({.to = to,
+  const int64_t size = run.form == Form::kFp32 ? kFp32Bytes : kBf16Bytes;
+  return compute.Copy({.to = run.to,
                        .from = message + run.at,
-                       .line_bytes = static_cast<size_t>(run.elements * kFp32Bytes)});
+                       .line_bytes = static_cast<size_t>(run.elements * size)});
 }
 
 absl::Status WeightGathers::Begin(int64_t bucket) {
@@ -293,38 +434,41 @@ absl::Status WeightGathers::Begin(int64_t bucket) {
   NIBBLE_RETURN_IF_ERROR(transfers.Record(*arrived_));
   arriving_ = bucket;
   ++gathers_;
-  bytes_sent_ += plan.bytes;
+  bytes_.packed += plan.mine.packed;
+  bytes_.bf16 += plan.mine.bf16;
+  bytes_.fp32 += plan.mine.fp32;
+  bytes_.sent += plan.mine.sent;
   return absl::OkStatus();
 }
 
 absl::Status WeightGathers::Use(int64_t bucket, int64_t next) {
-  if (!InSlot(bucket)) {
+  if (!IsGathered(bucket)) {
     if (arriving_ != bucket) NIBBLE_RETURN_IF_ERROR(Begin(bucket));
     NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*arrived_));
     const Message& plan = PlanOf(bucket);
     for (size_t rank = 0; rank < plan.runs.size(); ++rank) {
       const char* message = messages_.data<char>() + static_cast<int64_t>(rank) * plan.bytes;
-      for (const Run& run : plan.runs[rank]) {
-        NIBBLE_RETURN_IF_ERROR(
-            Unpack(run, message, parameters_.bucket_weights(bucket) + run.first));
-      }
+      for (const Run& run : plan.runs[rank]) NIBBLE_RETURN_IF_ERROR(Unpack(run, message));
     }
+    in_memory_[bucket] = true;
     in_slot_[parameters_.buckets()[bucket].weight_slot] = copied_ = bucket;
     arriving_ = -1;
   }
-  if (next < 0 || next == arriving_ || InSlot(next)) return absl::OkStatus();
+  if (next < 0 || next == arriving_ || IsGathered(next)) return absl::OkStatus();
   return Begin(next);
 }
 
 absl::Status WeightGathers::BeforeForward(int64_t part, bool then_backward) {
   const int64_t bucket = bucket_of_part_[part + 1];
   if (bucket != bucket_of_part_.back()) return Use(bucket, bucket + 1);
+  if (!parameters_.weights_take_turns()) return Use(bucket, -1);
   const int64_t of_last_block = *(bucket_of_part_.end() - 2);
   return Use(bucket, then_backward ? of_last_block : -1);
 }
 
 absl::Status WeightGathers::BeforeBackward(int64_t part) {
-  if (part < 0) return absl::OkStatus();
+  // A backward pass finds them in memory, unless they take turns.
+  if (part < 0 || !parameters_.weights_take_turns()) return absl::OkStatus();
   const int64_t bucket = bucket_of_part_[part + 1];
   const int64_t first = bucket_of_part_[1];
   return Use(bucket, bucket == first ? -1 : bucket - 1);

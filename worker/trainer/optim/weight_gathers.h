@@ -1,17 +1,27 @@
-// Gathers the weights of each bucket for the passes of the model, if they take turns in the slots
-// of Parameters (ZeRO-3): a rank stores its part of them, and a whole bucket at a time. While one
-// bucket is computed with, a message with the next one of the pass arrives.
+// Gathers the weights of each bucket for the passes of the model. Each rank stores its part of
+// them, the masters. While one bucket is computed with, a message with the next one of the pass
+// arrives.
+//
+//   levels optimizer, gradients  in the first forward pass of a step, behind the update; what
+//   passes
+//                                read stays in memory until the next step
+//   level weights                in every pass: weights take turns in the slots of Parameters. A
+//                                bucket that is still in its slot is not gathered again: where the
+//                                passes turn, the last one is, and the embedding of a tied head
+//                                always is.
 //
 // A message is a rank's part of a bucket as it is read, so that the bits of a run are those of a
 // rank that has all weights:
 //
-//   packed  weights that Linear::packed_weight() names: codes and scales, quantised by their owners
-//           with the amax of the whole weight, on which ranks agree at the beginning of a step
-//   BF16    parameters of which passes read no more than the BF16 rounding
-//   FP32    all others
-//
-// A bucket that is still in its slot is not gathered again: where the passes turn, the last one is,
-// and the embedding of a tied head always is.
+//   packed  weights of linear layers whose quantised copies owners can make
+//   (Linear::working_copies):
+//           codes and scales of each copy, with the amax of the whole weight, on which ranks agree
+//           at the beginning of a step
+//   BF16    of which passes read the BF16 rounding: linear layers, with the codes if one product is
+//   in
+//           BF16 and the other quantised; the head; an embedding to which no positions are added
+//   FP32    what passes read in FP32: norms, biases, convolutions, parameters of Mamba, embeddings
+//           with positions; and quantised weights of which owners cannot make the copies
 //
 // Ownership: borrows device, parameters, optimizer and collective; owns the messages.
 // Thread-safety: none; every rank makes the same calls in the same order.
@@ -36,6 +46,12 @@
 
 namespace nibble {
 
+// Bytes that a rank sent to each other one, by form.
+struct GatheredBytes {
+  int64_t packed = 0, bf16 = 0, fp32 = 0;
+  int64_t sent = 0;  // with the gaps in messages, which are as long for every rank
+};
+
 class WeightGathers {
  public:
   static absl::StatusOr<std::unique_ptr<WeightGathers>> Create(const Device& device,
@@ -45,33 +61,47 @@ class WeightGathers {
 
   // After the model's recipe was set: plans the messages. Borrows the model.
   absl::Status SetModel(Model& model);
-  // The weights have changed: what is in the slots is stale. `packs`: sends packed weights packed;
-  // otherwise in FP32, so that every rank quantises all of them.
-  absl::Status BeginStep(bool packs);
+  // The weights have changed: what has been gathered is stale. `packs`: sends packed weights
+  // packed; otherwise in FP32, so that every rank quantises all of them: for comparisons.
+  // `statistics`: with the figures of quantised copies.
+  absl::Status BeginStep(bool packs, bool statistics);
   // Before part `part` of a forward or backward pass (see PassHooks) reads its weights: computation
   // enqueued afterwards finds them in their slots. A backward pass does not read the embedding.
   // `then_backward`: the backward pass follows.
   absl::Status BeforeForward(int64_t part, bool then_backward);
   absl::Status BeforeBackward(int64_t part);
 
+  // After the passes of a step with statistics, in which every bucket was gathered: copies the
+  // figures that ranks have of their strips to figure_bytes() of pinned memory. MergeFigures() then
+  // turns those of the model's figures that are of packed weights into those of whole weights.
+  size_t figure_bytes() const { return heads_.bytes(); }
+  absl::Status CopyFigures(void* pinned);
+  void MergeFigures(const void* copied, std::vector<OperandFigures>& figures) const;
+
   size_t message_bytes() const { return messages_.bytes(); }  // of all ranks, in memory
-  // So far: gathers, and the bytes that this rank sent to each other one.
+  // So far.
   int64_t gathers() const { return gathers_; }
-  int64_t bytes_sent() const { return bytes_sent_; }
+  const GatheredBytes& bytes() const { return bytes_; }
 
  private:
-  enum class Form : uint8_t { kFp32, kBf16, kPacked };
+  // kBf16Copy arrives in a layer's working copy; kBf16 and kFp32 where the parameter is in FP32.
+  enum class Form : uint8_t { kFp32, kBf16, kBf16Copy, kRowCopy, kColumnCopy };
   struct Run {                // adjacent elements of one form
     int64_t first, elements;  // of the bucket
     Form form;
     int64_t at;             // byte of the rank's message
-    int64_t scales_at = 0;  // packed: the codes are at `at`
-    int64_t linear = -1;    // packed: in the order of the outline
-    int64_t row = 0;        // packed: the first row of the weight
+    void* to = nullptr;     // unless it is a quantised copy
+    int64_t scales_at = 0;  // of a quantised copy: the codes are at `at`
+    // Of a quantised copy: of the whole weight, the layer in the order of the outline, and the
+    // first row of the weight.
+    QuantizedTensor* copy = nullptr;
+    int64_t linear = -1, row = 0;
   };
   struct Message {
     std::vector<std::vector<Run>> runs;  // by rank
     int64_t bytes = 0;                   // the largest of all ranks
+    GatheredBytes mine;
+    bool makes_copies = false;  // a run arrives in a working copy
   };
   // Hands out memory that others own: where a message has its codes and scales.
   class Placed : public Memory {
@@ -89,7 +119,12 @@ class WeightGathers {
   struct Strip {
     Linear* linear;
     ConstMatrix rows;
-    QuantizedTensor packed;
+    std::optional<QuantizedTensor> row, column;
+
+    absl::Status Quantize(const float* amaxes, bool statistics) {
+      return linear->QuantizeStrip(rows, row ? &*row : nullptr, column ? &*column : nullptr, amaxes,
+                                   statistics);
+    }
   };
 
   WeightGathers(const Device& device, const Parameters& parameters, const ShardedAdamW& optimizer,
@@ -97,19 +132,30 @@ class WeightGathers {
       : device_(device), parameters_(parameters), optimizer_(optimizer), collective_(collective) {}
 
   Message Plan(int64_t bucket, const std::vector<bool>& in_bf16, bool packs) const;
+  // Appends what arrives of elements [from, to) of a parameter, which begins at `begin`, all in the
+  // bucket; `bytes`: of the message so far.
+  void AppendCopies(const Linear::WorkingCopies& copies, const ParamInfo& weight, int64_t begin,
+                    int64_t from, int64_t to, bool packs, std::vector<Run>& runs,
+                    int64_t& bytes) const;
+  void AppendPlain(Form form, int64_t param, int64_t begin, int64_t from, int64_t to,
+                   std::vector<Run>& runs, int64_t& bytes) const;
   absl::Status MakeStrips();
+  QuantHead* heads() const {  // this rank's
+    const auto copies = static_cast<int64_t>(2 * parameters_.outline().linears.size());
+    return heads_.data<QuantHead>() + collective_.rank() * copies;
+  }
   // Finds the amax of every packed weight.
   absl::Status AgreeOnAmax();
   const Message& PlanOf(int64_t bucket) const {
     return (packs_ ? packed_plans_ : exact_plans_)[bucket];
   }
-  bool InSlot(int64_t bucket) const;
-  // Copies a run to its form, and back.
+  bool IsGathered(int64_t bucket) const;
+  // Copies a run to its form, and to where it arrives.
   absl::Status Pack(const Run& run, const float* from, char* message);
-  absl::Status Unpack(const Run& run, const char* message, float* to);
+  absl::Status Unpack(const Run& run, const char* message);
   // Begins to gather a bucket.
   absl::Status Begin(int64_t bucket);
-  // Computation waits until `bucket` is in its slot; begins to gather `next`, if there is one.
+  // Computation waits until `bucket` has arrived; begins to gather `next`, if there is one.
   absl::Status Use(int64_t bucket, int64_t next);
 
   Device device_;
@@ -118,20 +164,24 @@ class WeightGathers {
   Collective& collective_;
   std::vector<int64_t> bucket_of_part_;  // [blocks + 2], from the embedding on
   Model* model_ = nullptr;
+  bool statistics_ = false;                          // in this step
   bool any_packed_ = false, packs_ = false;          // under the recipe; in this step
   std::vector<Message> exact_plans_, packed_plans_;  // by bucket
   Placed placed_, head_place_;
   std::vector<Strip> strips_;
   std::vector<int64_t> strip_of_;  // by linear: in strips_, or -1
-  Buffer heads_;                   // [linears] QuantHead, of strips
-  Buffer amaxes_;                  // [linears], of whole weights
+  // [world, linears, 2] QuantHead, of each rank's strips: row and column copy.
+  Buffer heads_;
+  Buffer amaxes_;  // [linears, 2], of whole weights
   std::optional<CollectiveTurn> turn_;
-  std::array<int64_t, Parameters::kSlots> in_slot_ = {};  // bucket, or -1
-  int64_t copied_ = -1;                                   // bucket of the packed copies, or -1
+  std::vector<bool> in_memory_;                           // by bucket, if they do not take turns
+  std::array<int64_t, Parameters::kSlots> in_slot_ = {};  // bucket, or -1, if they do
+  int64_t copied_ = -1;                                   // bucket of the working copies, or -1
   int64_t arriving_ = -1;                                 // bucket of the messages, or -1
   Buffer messages_;                                       // [world, bytes of the message]
   std::unique_ptr<Event> packed_, arrived_;
-  int64_t gathers_ = 0, bytes_sent_ = 0;
+  int64_t gathers_ = 0;
+  GatheredBytes bytes_;
 };
 
 }  // namespace nibble

@@ -42,6 +42,8 @@ struct StartEvent {
   int64_t threads = 0;
   std::string device;
   std::string collectives;
+  std::string host;
+  std::string processor;
   uint64_t seed = 0;
   std::string spec;
 
@@ -65,6 +67,8 @@ struct StartEvent {
     visit("device", &E::device, "", "device that computes the model");
     visit("collectives", &E::collectives, "",
           "how rank 0 exchanges tensors with the others, and the order of NCCL's sums");
+    visit("host", &E::host, "", "name of the node of rank 0");
+    visit("processor", &E::processor, "", "processor of that node, and its threads for this rank");
     visit("seed", &E::seed, "", "seed of the run");
     visit("spec", &E::spec, "", "the whole job spec, as YAML");
   }

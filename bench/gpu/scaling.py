@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Weak scaling: the same work per card on one and more cards of this machine, every level of sharding, beside PyTorch's DDP.
+
+    bench/gpu/scaling.py BIN [--worlds 1 2 4] [--models 1.2B 124M] [--recipes bf16 nvfp4] [--sharding optimizer ...]
+                             [--rounds 1] [--steps 15] [--no-torch]
+
+BIN: the directory of nibble-trainer. Whole steps of nibble-trainer on random tokens, as a job runs them; the rate of a run is
+its median over steps without the first four. Each number of ranks runs every way once a round, so that what is compared is
+measured within minutes. PyTorch (bench/peers/torch_transformer.py, compiled, BF16) runs under torchrun. Prints tokens per
+second of all cards, the lowest and highest of the rounds, the share of the rate on one card times the number of cards, what a
+step of rank 0 waited for gathers and reductions in milliseconds, and the planned memory of a rank (PyTorch: its peak). Exits 1
+if a run failed. --traces DIR keeps a timeline of two steps of each run, for Perfetto.
+"""
+
+import argparse
+import array
+import json
+import pathlib
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# batch: sequences per card. The peer's arguments describe the same model.
+MODELS = {
+    "1.2B": {"model": "transformer-1.2b", "batch": 4, "sequence": 4096, "vocabulary": 65536,
+             "peer": "--layers 20 --d-model 2048 --d-ff 6144 --heads 16 --kv-heads 8 --head-dim 128 --vocab 65536"},
+    "124M": {"model": "{name: transformer-124m, pattern: \"" + "*-" * 12 + "\", vocab: 50304, d_model: 768, d_ff: 3072, "
+                      "heads: 12, kv_heads: 12, head_dim: 64, positions: rope, activation: relu2}",
+             "batch": 64, "sequence": 1024, "vocabulary": 50304,
+             "peer": "--layers 12 --d-model 768 --d-ff 3072 --heads 12 --kv-heads 12 --head-dim 64 --vocab 50304"},
+    "hybrid": {"model": "hybrid-1b", "batch": 2, "sequence": 8192, "vocabulary": 65536, "peer": None},
+    # For a try on a machine without a card.
+    "tiny": {"model": "tiny-hybrid", "batch": 4, "sequence": 128, "vocabulary": 256, "peer": None},
+}
+
+JOB = """name: scaling
+model: %(model)s
+recipe: %(recipe)s
+data: {train: [{path: %(tokens)s, token_width: 2}], tokenizer_label: random, sequence: %(sequence)d}
+training: {steps: %(steps)d, batch: %(batch)d, micro_batch: %(micro_batch)d, validate_every: 0, seed: 1}
+metrics: {log_every: 1, precision_every: 0}
+checkpoints: {every: 0, at_end: false}
+resources: {ranks: %(ranks)d, device: %(device)s, sharding: %(sharding)s}
+output: {directory: %(output)s}
+"""
+
+
+def ours(programs, root, model, recipe, ranks, sharding, arguments):
+    """The trainer's steps without the first ones and its planned memory in bytes, or None."""
+    what = MODELS[model]
+    output = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=root))
+    spec = output / "job.yaml"
+    spec.write_text(JOB % {
+        "model": what["model"], "recipe": recipe, "tokens": root / f"{model}.bin", "sequence": what["sequence"],
+        "steps": arguments.steps, "batch": what["batch"] * ranks, "micro_batch": what["batch"], "ranks": ranks, "sharding": sharding,
+        "device": arguments.device, "output": output / "out"})
+    command = [str(programs / "nibble-trainer"), "--spec", str(spec), "--quiet"]
+    if arguments.traces:
+        arguments.traces.mkdir(parents=True, exist_ok=True)
+        command += ["--trace", str(arguments.traces / f"{model}-{recipe}-{sharding}-{ranks}.json"), "--trace-after", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"{model} {recipe} {sharding} on {ranks}: exit {done.returncode}: {done.stderr.strip()[-600:]}", flush=True)
+        return None, 0
+    lines = [json.loads(line) for line in (output / "out" / "events.jsonl").read_text().splitlines()]
+    planned = next((event["total"] for event in lines if event["event"] == "memory"), 0)
+    return [event for event in lines if event["event"] == "step"][4:], planned
+
+
+def torchs(model, ranks, arguments):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
+               str(HERE.parent / "peers" / "torch_transformer.py"), "--device", arguments.device, "--mode", "compile", "--steps",
+               str(arguments.steps), "--batch", str(MODELS[model]["batch"]), "--sequence", str(MODELS[model]["sequence"]),
+               *MODELS[model]["peer"].split()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(f"torch on {ranks}: exit {done.returncode}: {done.stderr.strip()[-600:]}", flush=True)
+        return None
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("programs", type=pathlib.Path)
+    parser.add_argument("--worlds", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=["1.2B", "124M"])
+    parser.add_argument("--recipes", nargs="+", default=["bf16", "nvfp4"])
+    parser.add_argument("--sharding", nargs="+", default=["optimizer", "gradients", "weights"])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=15)
+    parser.add_argument("--no-torch", dest="torch", action="store_false")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--traces", type=pathlib.Path)
+    arguments = parser.parse_args()
+    programs = arguments.programs.resolve()
+    root = pathlib.Path(tempfile.mkdtemp(prefix="gpu-scaling-", dir=".")).resolve()
+    source = random.Random(1)
+    for model in arguments.models:
+        what = MODELS[model]
+        count = max(arguments.worlds) * what["batch"] * (what["sequence"] + 1) * 4
+        tokens = array.array("H", (source.randrange(what["vocabulary"]) for _ in range(count)))
+        (root / f"{model}.bin").write_bytes(tokens.tobytes())
+    rates, waits, memory, failed = {}, {}, {}, False
+    for _ in range(arguments.rounds):
+        for model in arguments.models:
+            for ranks in arguments.worlds:
+                if arguments.torch and MODELS[model]["peer"]:
+                    found = torchs(model, ranks, arguments)
+                    failed |= found is None
+                    if found:
+                        rates.setdefault((model, "torch bf16", "ddp", ranks), []).append(found["tokens_per_s"])
+                        memory[model, "torch bf16", "ddp", ranks] = found["peak_memory_mib"]
+                for recipe in arguments.recipes:
+                    for sharding in arguments.sharding if ranks > 1 else ["optimizer"]:
+                        steps, planned = ours(programs, root, model, recipe, ranks, sharding, arguments)
+                        failed |= not steps
+                        if not steps:
+                            continue
+                        key = (model, recipe, sharding, ranks)
+                        tokens = MODELS[model]["batch"] * MODELS[model]["sequence"] * ranks
+                        rates.setdefault(key, []).append(tokens / statistics.median(step["seconds"] for step in steps))
+                        waits[key] = [statistics.median(step[part] for step in steps)
+                                      for part in ("weights_seconds", "reduce_seconds")]
+                        memory[key] = planned / 2**20
+    print(f"{'model':8}{'run':12}{'sharding':11}{'cards':>5}{'tokens/s':>11}{'lowest':>10}{'highest':>10}{'of linear':>11}{'gather ms':>11}"
+          f"{'reduce ms':>11}{'MiB':>8}")
+    for key, found in sorted(rates.items(), key=lambda item: (item[0][0], item[0][1], item[0][3], item[0][2])):
+        model, run, sharding, ranks = key
+        one = rates.get((model, run, "ddp" if run.startswith("torch") else "optimizer", 1))
+        share = f"{statistics.median(found) / ranks / statistics.median(one):.3f}" if one else "-"
+        gather, reduce = (f"{1e3 * wait:.2f}" for wait in waits[key]) if key in waits else ("-", "-")
+        print(f"{model:8}{run:12}{sharding:11}{ranks:5d}{statistics.median(found):11.0f}{min(found):10.0f}{max(found):10.0f}"
+              f"{share:>11}{gather:>11}{reduce:>11}{memory[key]:8.0f}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

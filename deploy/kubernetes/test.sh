@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Renders the overlays, compares them with the golden files, and checks them against the schemas of three versions of Kubernetes. Needs no
+# cluster; ./test.sh --kubernetes runs it.
+#   deploy/kubernetes/test.sh
+# The schemas are those of PyPI's kubernetes-validate, in an environment of its own under ~/.cache/nibble. Rendering needs `kubectl` from
+# 1.27 on (kustomize 5), or the program KUSTOMIZE: Debian 12's packages have neither. Without them only the digests of the inputs are
+# compared, and the last line says so.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+here=deploy/kubernetes
+source third_party/debian/install.sh
+install_packages python3-venv python3-yaml
+export PYTHONDONTWRITEBYTECODE=1
+
+made_of="$(sha256sum $here/requirements.txt | cut -c1-12)"
+environment="${XDG_CACHE_HOME:-$HOME/.cache}/nibble/kubernetes-$made_of"
+if [[ ! -e $environment/complete ]]; then
+  echo "kubernetes: making $environment"
+  rm -rf "$environment"
+  mkdir -p "$(dirname "$environment")"
+  python3 -m venv "$environment"
+  "$environment/bin/pip" install --quiet --disable-pip-version-check -r $here/requirements.txt
+  touch "$environment/complete"
+fi
+python="$environment/bin/python"
+
+renderer="${KUSTOMIZE:-}"
+if [[ -z $renderer ]] && kubectl version --client 2>/dev/null | grep -q 'Kustomize Version: v[5-9]'; then
+  renderer="kubectl kustomize"
+fi
+if [[ -n $renderer ]]; then
+  "$python" $here/render.py --check
+  rendered="rendered with $renderer"
+else
+  "$python" $here/render.py --inputs
+  rendered="not rendered: there is no kustomize 5; digests of the inputs compared"
+fi
+"$python" $here/lint.py $here/golden
+"$python" $here/lint_test.py $here/golden
+
+# Kinds of cert-manager and of the Prometheus operator have no schema in there.
+for version in 1.29 1.33 1.37; do
+  for overlay in cpu-dev gpu monitoring; do
+    found="$("$environment/bin/kubernetes-validate" --kubernetes-version $version.0 --strict $here/golden/$overlay.yaml 2>&1)" || {
+      echo "$found"
+      exit 1
+    }
+    if grep -vE '^INFO|^WARN .*(cert-manager.io|monitoring.coreos.com)/v1' <<<"$found"; then exit 1; fi
+    [[ $overlay != cpu-dev ]] || "$environment/bin/kubernetes-validate" --kubernetes-version $version.0 --strict --quiet $here/fill-corpus.yaml
+    echo "Kubernetes $version: $overlay has $(grep -c '^INFO' <<<"$found") documents that pass"
+  done
+done
+echo "kubernetes: passed; $rendered"

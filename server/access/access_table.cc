@@ -1,0 +1,178 @@
+#include "server/access/access_table.h"
+
+#include <cstdint>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/descriptor.h"
+
+namespace nibble {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+constexpr v1::Role kEverybody = v1::ROLE_UNSPECIFIED;
+constexpr v1::Role kViewer = v1::ROLE_VIEWER;
+constexpr v1::Role kSubmitter = v1::ROLE_SUBMITTER;
+constexpr v1::Role kOperator = v1::ROLE_OPERATOR;
+constexpr v1::Role kWorker = v1::ROLE_WORKER;
+
+#define NIBBLE_READ(Verb) \
+  { "/nibble.v1.Coordinator/" #Verb, kViewer }
+#define NIBBLE_OWN(Verb) \
+  { "/nibble.v1.Coordinator/" #Verb, kSubmitter, true, true }
+#define NIBBLE_OPERATE(Verb) \
+  { "/nibble.v1.Coordinator/" #Verb, kOperator, false, true }
+
+constexpr AccessRow kRows[] = {
+    // New jobs belong to their submitter. A fork reads its parent, as every viewer may.
+    {"/nibble.v1.Coordinator/SubmitJob", kSubmitter, false, true},
+    {"/nibble.v1.Coordinator/ForkJob", kSubmitter, false, true},
+    NIBBLE_OWN(PauseJob),
+    NIBBLE_OWN(ResumeJob),
+    NIBBLE_OWN(CheckpointJob),
+    NIBBLE_OWN(CancelJob),
+    NIBBLE_OWN(KillJob),
+    NIBBLE_OWN(SetJobPriority),
+    NIBBLE_OWN(SetJobRestartPolicy),
+    NIBBLE_OWN(SetRecipe),
+    NIBBLE_OWN(RollbackRecipe),
+    NIBBLE_OWN(VerifyCheckpoint),
+    NIBBLE_OWN(ExportCheckpoint),
+    NIBBLE_OWN(PinCheckpoint),
+    NIBBLE_OWN(UnpinCheckpoint),
+    NIBBLE_OWN(DeleteCheckpoint),
+    NIBBLE_OPERATE(AdoptJob),
+    NIBBLE_OPERATE(RemoveOrphan),
+    NIBBLE_OPERATE(DrainWorker),
+    NIBBLE_OPERATE(UncordonWorker),
+    NIBBLE_OPERATE(SetQueue),
+    NIBBLE_OPERATE(DeleteQueue),
+    NIBBLE_READ(ListJobs),
+    NIBBLE_READ(DescribeJob),
+    NIBBLE_READ(WatchJobs),
+    NIBBLE_READ(StreamLogs),
+    NIBBLE_READ(ListJobEvents),
+    NIBBLE_READ(WaitJob),
+    NIBBLE_READ(GetJobMetrics),
+    NIBBLE_READ(GetRecipe),
+    NIBBLE_READ(DiffRecipe),
+    NIBBLE_READ(ListRecipeRevisions),
+    NIBBLE_READ(ListRecipePresets),
+    NIBBLE_READ(GetRecipeCost),
+    NIBBLE_READ(ListCheckpoints),
+    NIBBLE_READ(DescribeCheckpoint),
+    NIBBLE_READ(ListOrphans),
+    NIBBLE_READ(ListWorkers),
+    NIBBLE_READ(DescribeWorker),
+    NIBBLE_READ(ListQueues),
+    {"/nibble.v1.Access/CreateToken", kOperator, false, true},
+    {"/nibble.v1.Access/ListTokens", kOperator},
+    {"/nibble.v1.Access/RevokeToken", kOperator, false, true},
+    {"/nibble.v1.WorkerLink/Connect", kWorker, false, true},
+    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", kViewer},
+    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kViewer},
+    // Served by gRPC itself, for probes.
+    {"/grpc.health.v1.Health/Check", kEverybody},
+    {"/grpc.health.v1.Health/Watch", kEverybody},
+};
+
+#undef NIBBLE_READ
+#undef NIBBLE_OWN
+#undef NIBBLE_OPERATE
+
+const FieldDescriptor* FieldOf(const Message& message, const char* name,
+                               FieldDescriptor::CppType type) {
+  const FieldDescriptor* const field = message.GetDescriptor()->FindFieldByName(name);
+  const bool fits = field != nullptr && field->cpp_type() == type && !field->is_repeated();
+  return fits ? field : nullptr;
+}
+
+// The text of a singular string field; empty if the message has no such field.
+std::string TextField(const Message& message, const char* name) {
+  const auto* const field = FieldOf(message, name, FieldDescriptor::CPPTYPE_STRING);
+  return field == nullptr ? "" : message.GetReflection()->GetString(message, field);
+}
+
+// A singular message field that is set; null if there is none.
+const Message* PartOf(const Message& message, const char* name) {
+  const auto* const field = FieldOf(message, name, FieldDescriptor::CPPTYPE_MESSAGE);
+  if (field == nullptr || !message.GetReflection()->HasField(message, field)) return nullptr;
+  return &message.GetReflection()->GetMessage(message, field);
+}
+
+std::string Named(const char* kind, const std::string& name) {
+  return name.empty() ? "" : absl::StrCat(kind, " ", name);
+}
+
+std::string CheckpointText(const Message& ref) {
+  const auto* const step = FieldOf(ref, "step", FieldDescriptor::CPPTYPE_INT64);
+  const std::string job = TextField(ref, "job");
+  if (job.empty() || step == nullptr) return Named("job", job);
+  return absl::StrCat("job ", job, " step ", ref.GetReflection()->GetInt64(ref, step));
+}
+
+}  // namespace
+
+absl::Span<const AccessRow> AccessTable() { return kRows; }
+
+const AccessRow* FindAccess(absl::string_view call) {
+  static const auto* const rows = [] {
+    auto* const made = new absl::flat_hash_map<absl::string_view, const AccessRow*>;
+    for (const AccessRow& row : kRows) made->emplace(row.call, &row);
+    return made;
+  }();
+  const auto found = rows->find(call);
+  return found == rows->end() ? nullptr : found->second;
+}
+
+std::string RoleText(v1::Role role) {
+  if (role == v1::ROLE_UNSPECIFIED || !v1::Role_IsValid(role)) return "nobody";
+  return absl::AsciiStrToLower(v1::Role_Name(role).substr(sizeof("ROLE_") - 1));
+}
+
+v1::Role RoleOfText(absl::string_view text) {
+  for (const v1::Role role : {kViewer, kSubmitter, kOperator, kWorker}) {
+    if (text == RoleText(role)) return role;
+  }
+  return v1::ROLE_UNSPECIFIED;
+}
+
+absl::Status CheckRole(const AccessRow& row, v1::Role role, absl::string_view name) {
+  if (row.role == kEverybody) return absl::OkStatus();
+  const bool people = row.role != kWorker && role != kWorker && role != v1::ROLE_UNSPECIFIED;
+  if (people ? role >= row.role : role == row.role) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(row.call, ": ", name, " is ", RoleText(role), "; allowed: ", RoleText(row.role),
+                   row.role == kViewer || row.role == kSubmitter ? " and above" : ""));
+}
+
+std::string JobOfRequest(const Message& request) {
+  std::string job = TextField(request, "job");
+  if (!job.empty()) return job;
+  const Message* const ref = PartOf(request, "ref");
+  return ref == nullptr ? "" : TextField(*ref, "job");
+}
+
+std::string SubjectOf(const Message& message) {
+  if (const Message* const ref = PartOf(message, "ref")) return CheckpointText(*ref);
+  if (const Message* const parent = PartOf(message, "checkpoint")) {
+    const Message* const ref = PartOf(*parent, "ref");
+    return CheckpointText(ref == nullptr ? *parent : *ref);
+  }
+  for (const char* const kind : {"job", "worker", "queue", "token"}) {
+    if (std::string named = Named(kind, TextField(message, kind)); !named.empty()) return named;
+    const Message* const part = PartOf(message, kind);
+    if (part == nullptr) continue;
+    for (const char* const key : {"id", "name"}) {
+      if (std::string named = Named(kind, TextField(*part, key)); !named.empty()) return named;
+    }
+  }
+  return Named("token", message.GetDescriptor()->full_name() == "nibble.v1.RevokeTokenRequest"
+                            ? TextField(message, "id")
+                            : "");
+}
+
+}  // namespace nibble

@@ -1,0 +1,50 @@
+// The rights of every call of the coordinator, in one table. A call without a row is refused, and a
+// test compares the table with the descriptors of all services.
+//
+// Ownership: values. Thread-safety: pure functions.
+#ifndef NIBBLE_SERVER_ACCESS_ACCESS_TABLE_H_
+#define NIBBLE_SERVER_ACCESS_ACCESS_TABLE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "google/protobuf/message.h"
+#include "proto/nibble/v1/access.pb.h"
+
+namespace nibble {
+
+struct AccessRow {
+  const char* call;      // such as "/nibble.v1.Coordinator/ListJobs"
+  v1::Role role;         // the least that may make it; UNSPECIFIED: everybody
+  bool own_job = false;  // a submitter only for a job that it owns
+  bool change = false;   // it changes something: every outcome is audited
+};
+
+absl::Span<const AccessRow> AccessTable();
+
+// Null: there is no such call.
+const AccessRow* FindAccess(absl::string_view call);
+
+// "viewer"; "nobody" for ROLE_UNSPECIFIED.
+std::string RoleText(v1::Role role);
+// ROLE_UNSPECIFIED: no role has this name.
+v1::Role RoleOfText(absl::string_view text);
+
+// PermissionDenied, naming both roles, unless the role includes the row's: operators may do what
+// submitters may, and these what viewers may; the role of workers includes no other and is included
+// in none.
+absl::Status CheckRole(const AccessRow& row, v1::Role role, absl::string_view name);
+
+// The job that a request is about: its field `job`, or that of its CheckpointRef `ref`. Empty:
+// none.
+std::string JobOfRequest(const google::protobuf::Message& request);
+
+// What a request or response is about, for people: "job train-7", "job train-7 step 300", "worker
+// w1", "queue nights", "token 0123456789ab". Empty: nothing in particular.
+std::string SubjectOf(const google::protobuf::Message& message);
+
+}  // namespace nibble
+
+#endif  // NIBBLE_SERVER_ACCESS_ACCESS_TABLE_H_

@@ -1,0 +1,122 @@
+#include "server/access/token_registry.h"
+
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/files/files.h"
+#include "common/files/files_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr int64_t kTokenNow = 1'000'000;
+
+class TokensTest : public testing::Test {
+ protected:
+  TokensTest() { Reopen(); }
+
+  void Reopen() {
+    auto opened = TokenRegistry::Open(path_);
+    ASSERT_EQ(opened.status(), absl::OkStatus());
+    registry_ = *std::move(opened);
+  }
+  static v1::CreateTokenRequest Request(const std::string& text, int64_t valid_ms = 0) {
+    v1::CreateTokenRequest request;
+    request.set_name("ann");
+    request.set_role(v1::ROLE_SUBMITTER);
+    request.set_valid_ms(valid_ms);
+    request.set_secret_sha256(Sha256(text));
+    return request;
+  }
+  absl::StatusOr<v1::Token> Make(const std::string& text, int64_t valid_ms = 0) {
+    return registry_->Create(Request(text, valid_ms), "root", kTokenNow);
+  }
+
+  const file_testing::TempDirectory directory_;
+  const std::string path_ = directory_.Path("tokens");
+  std::unique_ptr<TokenRegistry> registry_;
+};
+
+TEST_F(TokensTest, ATokenIsFoundByItsTextAlsoAfterARestart) {
+  ASSERT_EQ(Make("nibble_one").status(), absl::OkStatus());
+  for (int i = 0; i < 2; ++i) {
+    const auto found = registry_->Find("nibble_one", kTokenNow);
+    ASSERT_EQ(found.status(), absl::OkStatus());
+    EXPECT_EQ(found->name(), "ann");
+    EXPECT_EQ(found->role(), v1::ROLE_SUBMITTER);
+    EXPECT_EQ(found->author(), "root");
+    EXPECT_TRUE(absl::IsUnauthenticated(registry_->Find("nibble_two", kTokenNow).status()));
+    Reopen();
+  }
+}
+
+TEST_F(TokensTest, TheFileHasNoSecrets) {
+  ASSERT_EQ(Make("nibble_secret").status(), absl::OkStatus());
+  const auto text = ReadWholeFile(path_, 1 << 20);
+  ASSERT_EQ(text.status(), absl::OkStatus());
+  EXPECT_THAT(*text, Not(HasSubstr("secret\"")));
+  EXPECT_THAT(*text, Not(HasSubstr("nibble_")));
+}
+
+TEST_F(TokensTest, ATokenEndsWithItsTimeOrItsRevocation) {
+  ASSERT_EQ(Make("nibble_short", 1000).status(), absl::OkStatus());
+  EXPECT_TRUE(registry_->Find("nibble_short", kTokenNow + 999).ok());
+  EXPECT_THAT(registry_->Find("nibble_short", kTokenNow + 1000).status().message(),
+              HasSubstr("expired"));
+  const auto made = Make("nibble_long");
+  ASSERT_EQ(made.status(), absl::OkStatus());
+  EXPECT_TRUE(registry_->CheckValid(made->id(), kTokenNow).ok());
+  const auto revoked = registry_->Revoke(made->id(), "root", kTokenNow + 5);
+  ASSERT_EQ(revoked.status(), absl::OkStatus());
+  EXPECT_EQ(revoked->revoked_unix_ms(), kTokenNow + 5);
+  // A repeat keeps the first time.
+  EXPECT_EQ(registry_->Revoke(made->id(), "eve", kTokenNow + 9)->revoked_unix_ms(), kTokenNow + 5);
+  Reopen();
+  EXPECT_THAT(registry_->Find("nibble_long", kTokenNow).status().message(), HasSubstr("revoked"));
+  EXPECT_FALSE(registry_->CheckValid(made->id(), kTokenNow).ok());
+  EXPECT_EQ(registry_->List().size(), 2u);
+  EXPECT_TRUE(absl::IsNotFound(registry_->Revoke("absent", "root", 0).status()));
+}
+
+TEST_F(TokensTest, ARepeatedRequestGetsTheFirstToken) {
+  const auto first = Make("nibble_one", 1000);
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  const auto again = registry_->Create(Request("nibble_one", 1000), "root", kTokenNow + 50);
+  ASSERT_EQ(again.status(), absl::OkStatus());
+  EXPECT_EQ(again->created_unix_ms(), kTokenNow);
+  EXPECT_TRUE(absl::IsAlreadyExists(Make("nibble_one", 2000).status()));
+  EXPECT_EQ(registry_->List().size(), 1u);
+}
+
+TEST_F(TokensTest, WrongFieldsAreNamed) {
+  v1::CreateTokenRequest request = Request("nibble_one");
+  request.set_name("not a name");
+  EXPECT_THAT(registry_->Create(request, "root", 0).status().message(), HasSubstr("name: "));
+  request = Request("nibble_one");
+  request.set_role(v1::ROLE_UNSPECIFIED);
+  EXPECT_THAT(registry_->Create(request, "root", 0).status().message(), HasSubstr("role: "));
+  request = Request("nibble_one", -1);
+  EXPECT_THAT(registry_->Create(request, "root", 0).status().message(), HasSubstr("valid_ms: "));
+  request = Request("nibble_one");
+  request.set_secret_sha256("nibble_one");
+  EXPECT_THAT(registry_->Create(request, "root", 0).status().message(),
+              HasSubstr("secret_sha256: 10 bytes; allowed: 32"));
+}
+
+TEST_F(TokensTest, ADamagedFileIsNotAnEmptyOne) {
+  for (const char* text :
+       {"", "{", "{}", R"({"tokens":[{}]})", R"({"tokens":[{"sha256":"00"}]})"}) {
+    std::ofstream(path_) << text;
+    EXPECT_TRUE(absl::IsDataLoss(TokenRegistry::Open(path_).status())) << text;
+  }
+}
+
+}  // namespace
+}  // namespace nibble

@@ -1,0 +1,95 @@
+#include "worker/agent/allowed_roots.h"
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "common/files/files_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "job/job_spec.h"
+
+namespace nibble {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class AllowedRootsTest : public testing::Test {
+ protected:
+  AllowedRootsTest() {
+    fs::create_directories(directory_.Path("data/corpus"));
+    fs::create_directories(directory_.Path("data-2"));
+    std::ofstream(directory_.Path("secret.txt")) << "x";
+    auto made = AllowedRoots::Make({directory_.Path("data")});
+    EXPECT_EQ(made.status(), absl::OkStatus());
+    if (made.ok()) roots_ = *std::move(made);
+  }
+  bool Allows(const std::string& path) const { return roots_.Check("path", path).ok(); }
+
+  const file_testing::TempDirectory directory_;
+  AllowedRoots roots_;
+};
+
+TEST_F(AllowedRootsTest, PathsBelowARootAreAllowedWhetherTheyExistOrNot) {
+  EXPECT_TRUE(Allows(directory_.Path("data")));
+  EXPECT_TRUE(Allows(directory_.Path("data/corpus/new.bin")));
+  EXPECT_TRUE(Allows(directory_.Path("data/./corpus/../x")));
+}
+
+TEST_F(AllowedRootsTest, PathsThatLeaveTheRootAreRefused) {
+  for (const char* name : {"data/../secret.txt", "data-2", "data-2/x", "secret.txt",
+                           "data/corpus/../../secret.txt", "data/absent/../../secret.txt"}) {
+    EXPECT_FALSE(Allows(directory_.Path(name))) << name;
+  }
+  EXPECT_FALSE(Allows("/etc/passwd"));
+  EXPECT_FALSE(Allows("data"));  // relative to the daemon's directory
+}
+
+TEST_F(AllowedRootsTest, LinksAreFollowed) {
+  fs::create_symlink(directory_.Path("secret.txt"), directory_.Path("data/link"));
+  fs::create_directory_symlink("/etc", directory_.Path("data/etc"));
+  fs::create_directory_symlink(directory_.Path("data"), directory_.Path("other"));
+  EXPECT_FALSE(Allows(directory_.Path("data/link")));
+  EXPECT_FALSE(Allows(directory_.Path("data/etc/passwd")));
+  EXPECT_TRUE(Allows(directory_.Path("other/corpus")));
+  EXPECT_THAT(
+      std::string(roots_.Check("data.train[0].path", directory_.Path("data/link")).message()),
+      HasSubstr("secret.txt on this worker; allowed: below "));
+}
+
+TEST_F(AllowedRootsTest, EachPathOfASpecIsChecked) {
+  JobSpec spec;
+  spec.data.train.push_back({.path = directory_.Path("data/corpus")});
+  EXPECT_EQ(roots_.CheckSpec(spec), absl::OkStatus());
+  const auto refused = [&](JobSpec changed) {
+    return std::string(roots_.CheckSpec(changed).message());
+  };
+  JobSpec other = spec;
+  other.data.train.push_back({.path = "/etc/passwd"});
+  EXPECT_THAT(refused(other), HasSubstr("data.train[1].path: '/etc/passwd'"));
+  other = spec;
+  other.data.validation.push_back({.path = "/etc/passwd"});
+  EXPECT_THAT(refused(other), HasSubstr("data.validation[0].path"));
+  other = spec;
+  other.data.tokenizer_model = "/etc/passwd";
+  EXPECT_THAT(refused(other), HasSubstr("data.tokenizer_model"));
+  other = spec;
+  other.init_from.path = "/etc";
+  EXPECT_THAT(refused(other), HasSubstr("init_from.path"));
+  // The files of a source named by their common beginning.
+  fs::create_symlink(directory_.Path("secret.txt"), directory_.Path("data/pair.bin"));
+  other = spec;
+  other.data.train[0].path = directory_.Path("data/pair");
+  EXPECT_THAT(refused(other), HasSubstr("pair.bin"));
+}
+
+TEST_F(AllowedRootsTest, WithoutRootsEverythingIsAllowed) {
+  EXPECT_EQ(AllowedRoots().Check("path", "/etc/passwd"), absl::OkStatus());
+  EXPECT_FALSE(AllowedRoots().any());
+  EXPECT_FALSE(AllowedRoots::Make({directory_.Path("absent")}).ok());
+  EXPECT_FALSE(AllowedRoots::Make({directory_.Path("secret.txt")}).ok());
+}
+
+}  // namespace
+}  // namespace nibble
