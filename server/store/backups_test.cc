@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -241,6 +242,23 @@ TEST_F(BackupsTest, ADamagedDescriptionIsRefused) {
   const absl::Status status = RestoreBackup(backups_, 1, restored_).status();
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("its description is damaged"));
+}
+
+TEST_F(BackupsTest, ABackupOfANewerVersionIsRefusedNamingBoth) {
+  const auto store = Open(path_);
+  Add(*store);
+  const std::string meta = backups_ + "/meta/1";
+  std::ifstream in(meta);
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  const std::string version = "76657273696F6E2031";  // "version 1" in hexadecimal
+  const size_t at = text.find(version);
+  ASSERT_NE(at, std::string::npos) << text;
+  text[at + version.size() - 1] = '2';
+  std::ofstream(meta) << text;
+  const absl::Status status = RestoreBackup(backups_, 0, restored_).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("has format version 2, this program knows up to 1"));
 }
 
 TEST_F(BackupsTest, WhatCannotBeBackedUpOrRestoredIsRefusedWithNames) {

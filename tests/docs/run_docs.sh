@@ -76,7 +76,14 @@ help_of() {
       text="$("$nibble" help "$2" 2>/dev/null)"
       grep -q '^Subcommands:' <<<"$text" || echo "$text"
       ;;
-    nibble-coordinator) "$bin/server/nibble-coordinator" --help ;;
+    nibble-coordinator)
+      # Its only verbs are those of backups.
+      if [[ ${2:-} == backup ]]; then
+        "$bin/server/nibble-coordinator" "${@:2:2}" --help 2>/dev/null
+      else
+        "$bin/server/nibble-coordinator" --help
+      fi
+      ;;
     nibble-worker) "$bin/worker/agent/nibble-worker" --help ;;
     nibble-trainer) "$bin/worker/trainer/loop/nibble-trainer" --help ;;
   esac
@@ -115,6 +122,9 @@ make_directory() {
 run_blocks() {
   cd "$work" || exit 1
   export HOME="$work" NIBBLE_HOME="$work/home" PATH="$work/bazel-bin/client:$work/bazel-bin/worker/trainer/loop:$PATH"
+  PATH="$work/bazel-bin/server:$work/bazel-bin/worker/agent:$PATH"
+  # What a page started in the background ends with it.
+  trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
   unset NIBBLE_SERVER
   set -eE
   trap 'echo "    $BASH_COMMAND" >>"$work/current"' ERR

@@ -7,7 +7,7 @@ set -uo pipefail
 cd "$(dirname "$0")/../.."
 
 rooms=(common common/metrics server/state server/store server/scheduler server/access server/controller server/service
-  server/metrics server/notify worker/agent worker/checkpoint worker/link worker/metrics worker/trainer/comm)
+  server/backup server/metrics server/notify worker/agent worker/checkpoint worker/link worker/metrics worker/trainer/comm)
 flags=(-std=c++20 -fsyntax-only -DNOMINMAX -I. -Ibazel-bin -Wno-everything -Wthread-safety -Werror=thread-safety)
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
