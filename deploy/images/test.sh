@@ -85,7 +85,7 @@ inside worker-1 sh -c '! touch /file 2>/dev/null' || { echo "FAILED: the root fi
 inside worker-1 grep -q '^CapEff:.0*$' /proc/self/status || { echo "FAILED: a container has capabilities" && exit 1; }
 
 # Two ranks, one in each container because a worker has one slot, connected by Gloo.
-settings=(--set resources.ranks=2 --set "training.steps=$steps" --set 'data.train=[/corpus/anarchism/train.tokens]'
+settings=(--set resources.ranks=2 --set "training.steps=$steps" --set metrics.log_every=1 --set 'data.train=[/corpus/anarchism/train.tokens]'
   --set 'data.validation=[{name: held-out, path: /corpus/anarchism/validation.tokens}]')
 job=$(client job submit /examples/quickstart.yaml "${settings[@]}")
 client job wait "$job" --timeout 10m >/dev/null 2>"$work/client.log" || { client job describe "$job" && exit 1; }
