@@ -75,7 +75,8 @@ const std::set<std::string, std::less<>>& Methods() {
   static const auto* const methods = [] {
     auto* const made = new std::set<std::string, std::less<>>;
     const auto* const pool = v1::Fact::descriptor()->file()->pool();
-    for (const char* const name : {"nibble.v1.Coordinator", "nibble.v1.WorkerLink"}) {
+    for (const char* const name :
+         {"nibble.v1.Coordinator", "nibble.v1.WorkerLink", "nibble.v1.Access"}) {
       const auto* const service = pool->FindServiceByName(name);
       for (int i = 0; service != nullptr && i < service->method_count(); ++i) {
         made->insert(absl::StrCat("/", name, "/", service->method(i)->name()));
