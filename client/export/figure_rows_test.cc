@@ -17,7 +17,7 @@ TEST(FigureRowsTest, TheColumnsAreTheFieldsThatTheMessageDeclares) {
               ElementsAre("time", "step", "tokens", "loss", "gradient_norm", "learning_rate",
                           "revision", "updated", "tokens_per_second", "seconds", "data_seconds",
                           "weights_seconds", "forward_seconds", "backward_seconds",
-                          "reduce_seconds", "update_seconds", "sent_bytes"));
+                          "reduce_seconds", "update_seconds", "bytes_sent"));
   EXPECT_THAT(FigureColumns("precision"),
               ElementsAre("time", "step", "layer", "operand", "format", "relative_error", "snr_db",
                           "underflow", "clipped", "amax", "scale_spread_octaves", "non_finite"));

@@ -131,7 +131,7 @@ TEST_F(CheckpointCli, WeightsOfAnotherModelAreRefusedByTheDifferingField) {
   ASSERT_EQ(Nibble("checkpoint export " + run_ + " " + out).code, 0);
   std::string text = TextOf(spec_);
   text.replace(text.find("model: tiny-hybrid"), 18, "model: tiny-transformer");
-  text.replace(text.find("/run}"), 4, "/other");
+  text.replace(text.find("/run, tensorboard"), 4, "/other");
   const fs::path other = root_ / "other.yaml";
   std::ofstream(other) << text;
   const ShellResult refused = Nibble("checkpoint import " + out + " --spec " + other.string());

@@ -95,7 +95,7 @@ ShardedRun TrainShardedRank(const JobSpec& spec, JobSharding level, const Sharde
     EXPECT_TRUE(report.sample.updated());
     outcome.losses.push_back(report.sample.loss());
     outcome.norms.push_back(report.sample.gradient_norm());
-    outcome.sent.push_back(report.sample.sent_bytes());
+    outcome.sent.push_back(report.sample.bytes_sent());
     for (const OperandFigures& f : report.figures) {
       outcome.amaxes.push_back(f.head.amax);
       outcome.figures.push_back(f.head.stats);

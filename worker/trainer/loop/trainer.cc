@@ -401,7 +401,7 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask a
   hear(std::move(said));
   NIBBLE_ASSIGN_OR_RETURN(const StepSeconds seconds, times_.Read());
   SetSeconds(seconds, report);
-  sample.set_sent_bytes(static_cast<double>(options_.collective.sent_bytes() - sent_before));
+  sample.set_bytes_sent(static_cast<double>(options_.collective.sent_bytes() - sent_before));
   if (sampled) {
     report.figures = model_->FiguresOf(figures_.data());
     if (exchange_.weights != nullptr) {

@@ -112,7 +112,7 @@ TEST_F(EventLogTest, FiguresOfAStepComeInTheOrderOfTheirDeclaration) {
             "\"learning_rate\":0.001,\"revision\":3,\"updated\":true,"
             "\"tokens_per_second\":2048.0,\"seconds\":2.0,\"data_seconds\":0.125,"
             "\"weights_seconds\":0.0,\"forward_seconds\":0.0,\"backward_seconds\":\"nan\","
-            "\"reduce_seconds\":0.0,\"update_seconds\":0.0,\"sent_bytes\":0.0}\n");
+            "\"reduce_seconds\":0.0,\"update_seconds\":0.0,\"bytes_sent\":0.0}\n");
 }
 
 TEST_F(EventLogTest, FiguresOfAnOperandComeInTheOrderOfTheirDeclaration) {
