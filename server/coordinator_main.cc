@@ -79,7 +79,9 @@ void AddFlags(Command app, Flags& flags) {
   app.Add("--listen", flags.server.listen, "host:port to listen on; port 0 is a free port")
       .ShowDefault();
   app.Add("--http", flags.http,
-          "host:port of plain HTTP for metrics and probes; port 0, and the default port when it is "
+          "host:port of plain HTTP for metrics and probes, off loopback with TLS or --insecure; "
+          "port 0, "
+          "and the default port when it is "
           "taken, is a free port; '' turns it off")
       .ShowDefault();
   app.AddFlag("--insecure", flags.server.insecure,
@@ -288,7 +290,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
   }
   auto http = CoordinatorHttp::Start(controller, store, controller.metrics(),
                                      {.listen = flags.http,
-                                      .insecure = flags.server.insecure,
+                                      .insecure = flags.server.insecure || flags.tls.given(),
                                       .or_free_port = !flags.http_given,
                                       .version = BuildVersion(),
                                       .data_directory = flags.store});

@@ -151,7 +151,8 @@ def authentication_is_off_in_words(m):
 def authentication(m):
     for name in PROGRAMS:
         flags = m.flags(name)
-        # --insecure allows the plain HTTP of the probes; with these flags calls are authenticated nevertheless.
+        if "insecure" in flags:
+            yield f"{name}: --insecure beside TLS"
         for flag in ("tls-cert", "tls-key", "tls-ca"):
             if not flags.get(flag, "").startswith("/etc/nibble-tls/"):
                 yield f"{name}: --{flag} is not in the mounted certificate's directory"

@@ -63,6 +63,7 @@ FAULTS = [
     ("flags_exist", "cpu-dev", lambda m: m.argument(WORKER, ":7710", ":80")),
     ("authentication_is_off_in_words", "cpu-dev", lambda m: m.argument(WORKER, "--insecure", "")),
     ("authentication", "gpu", lambda m: m.argument(WORKER, "--tls-ca", "")),
+    ("authentication", "gpu", lambda m: m.container(WORKER)["args"].append("--insecure")),
     ("authentication", "gpu", lambda m: m.argument(COORDINATOR, "--bootstrap-token-file", "")),
     ("authentication", "gpu", lambda m: m.drop("Certificate", COORDINATOR)),
     ("authentication", "gpu", lambda m: m.get("Certificate", COORDINATOR)["spec"].update(usages=["server auth"])),

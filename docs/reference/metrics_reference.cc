@@ -16,7 +16,7 @@ constexpr char kIntroduction[] =
 Coordinator and daemons serve metrics in Prometheus' text format, at `/metrics` over plain HTTP.
 `--http HOST:PORT` sets the address; the default is `127.0.0.1:7701` for the coordinator and
 `127.0.0.1:7702` for daemons, or a free port, named in the log, if that one is taken. `--http ''`
-turns it off; addresses other than loopback need `--insecure`.
+turns it off; addresses other than loopback need TLS for calls, or `--insecure`.
 
 The same server has probes: `/healthz` is 200 while the process lives. `/readyz` is 200 while the
 coordinator serves and its store is healthy, or while the daemon is connected or within its lease;

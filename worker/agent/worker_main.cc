@@ -186,7 +186,7 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   options.keep_ranks = std::chrono::seconds(arguments.keep_ranks);
   options.logs.file_bytes = arguments.log_mib << 20;
   options.http = {.listen = arguments.http,
-                  .insecure = arguments.insecure,
+                  .insecure = arguments.insecure || arguments.tls.given(),
                   .or_free_port = !arguments.http_given};
   if (arguments.precision_series == "all") options.figures.precision_layers = 0;
   options.figures.peak_flops = arguments.peak_flops;
@@ -296,7 +296,9 @@ int main(int argc, char** argv) {
       .ShowDefault()
       .InRange(1, 1 << 20);
   app.Add("--http", arguments.http,
-          "HOST:PORT of plain HTTP for metrics and probes; port 0 picks a free one, and so does "
+          "HOST:PORT of plain HTTP for metrics and probes, off loopback with TLS or --insecure; "
+          "port 0 "
+          "picks a free one, and so does "
           "the default if its port is in use; '' turns it off")
       .ShowDefault();
   app.AddFlag("--insecure", arguments.insecure,
