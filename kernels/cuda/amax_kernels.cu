@@ -6,7 +6,6 @@
 // NaN is skipped and counted: in the sweep itself NaN wins every comparison, and a thread that
 // finds a maximum at or above infinity examines its values again one by one.
 #include "kernels/cuda/device_access.cuh"
-#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/exact_block.h"
 #include "kernels/cuda/prepare.cuh"
 #include "kernels/cuda/quantize_kernels.h"
@@ -17,8 +16,6 @@ namespace {
 
 constexpr int kThreads = 256;
 static_assert(kThreads == kPrepareThreads);
-// Thread blocks per multiprocessor of the pass that loads ahead: registers for 16 more rows.
-constexpr int kAheadBlocks = 3;
 
 // A thread's result for one of the two kinds of amax.
 struct Found {
@@ -156,25 +153,11 @@ __device__ void HadamardAmax(const uint32_t (&row)[16], const uint32_t* sign_bit
   found.Merge(careful);
 }
 
-// The warp's 16 rows by 64 columns of a BF16 source; zeros beyond its columns.
-__device__ __forceinline__ void LoadUnit(const Source& x, uint32_t across, uint32_t unit,
-                                         uint32_t (&row)[16]) {
-  const int64_t col = int64_t{unit % across} * 64 + 2 * (threadIdx.x % 32);
-  const int64_t at = int64_t{unit / across} * 16 * x.stride + col;
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    row[i] = col < x.cols ? __ldg(reinterpret_cast<const uint32_t*>(
-                                static_cast<const uint16_t*>(x.data) + at + i * x.stride))
-                          : 0u;
-  }
-}
-
-// A warp takes 16 rows by 64 columns at a time; kPlain: also finds the source's own amax. kAhead: a
-// thread loads its next rows, of a BF16 source, before it computes.
-template <bool kF32, bool kPlain, bool kAhead>
-__global__ __launch_bounds__(kThreads, kAhead ? kAheadBlocks : 4) void TransformedAmax(
-    const __grid_constant__ QuantizeArgs args, int transformed) {
-  static_assert(!(kF32 && kAhead));
+// A warp takes 16 rows by 64 columns at a time; kPlain: also finds the source's own amax.
+template <bool kF32, bool kPlain>
+__global__ __launch_bounds__(kThreads,
+                             4) void TransformedAmax(const __grid_constant__ QuantizeArgs args,
+                                                     int transformed) {
   const Source& x = args.x;
   const uint32_t across = static_cast<uint32_t>((x.cols + 63) / 64);
   const uint32_t units = static_cast<uint32_t>(x.rows / 16) * across;
@@ -182,15 +165,13 @@ __global__ __launch_bounds__(kThreads, kAhead ? kAheadBlocks : 4) void Transform
   const uint32_t* sign_bits = args.copy[transformed].sign_bits;
   Found plain;
   Found hadamard;
-  const uint32_t first = blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
-  uint32_t next[16] = {};
-  if (kAhead && first < units) LoadUnit(x, across, first, next);
-  for (uint32_t unit = first; unit < units; unit += warps) {
+  for (uint32_t unit = blockIdx.x * (kThreads / 32) + threadIdx.x / 32; unit < units;
+       unit += warps) {
     const int64_t col = int64_t{unit % across} * 64 + 2 * (threadIdx.x % 32);
-    if (!kAhead && col >= x.cols) continue;
+    if (col >= x.cols) continue;
+    const int64_t at = int64_t{unit / across} * 16 * x.stride + col;
     uint32_t row[16];
     if constexpr (kF32) {
-      const int64_t at = int64_t{unit / across} * 16 * x.stride + col;
       float largest = 0;
       float2 in[16];
 #pragma unroll
@@ -212,16 +193,11 @@ __global__ __launch_bounds__(kThreads, kAhead ? kAheadBlocks : 4) void Transform
         plain.Merge(careful);
       }
     } else {
-      if constexpr (kAhead) {
-#pragma unroll
-        for (int i = 0; i < 16; ++i) row[i] = next[i];
-        if (unit + warps < units) LoadUnit(x, across, unit + warps, next);
-      } else {
-        LoadUnit(x, across, unit, row);
-      }
       uint32_t largest = 0;
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
+        row[i] = __ldg(reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(x.data) + at +
+                                                         i * x.stride));
         if (kPlain) largest = LargerMagnitudes(largest, row[i]);
       }
       const uint32_t bits = PairMagnitudeBits(largest);
@@ -240,7 +216,6 @@ __global__ __launch_bounds__(kThreads, kAhead ? kAheadBlocks : 4) void Transform
     HadamardAmax<0>(row, sign_bits, hadamard);
     HadamardAmax<1>(row, sign_bits, hadamard);
   }
-  LetNextKernelStart();
   if (kPlain) Publish(args, false, plain);
   Publish(args, true, hadamard);
   FinishPass(args);
@@ -284,18 +259,12 @@ cudaError_t LaunchTileAmax(const QuantizeArgs& args, int processors, cudaStream_
   const Wanted wanted = WantedAmax(args);
   const Source& x = args.x;
   if (wanted.transformed >= 0) {
-    const bool ahead = args.tuning.amax_ahead && !x.f32;
     const int64_t units = x.rows / 16 * ((x.cols + 63) / 64);
     const int64_t blocks = (units + kThreads / 32 - 1) / (kThreads / 32);
-    const int64_t most = int64_t{processors} * (ahead ? kAheadBlocks : 8);
-    const unsigned grid = static_cast<unsigned>(blocks < most ? blocks : most);
-    const auto of_bf16 = ahead ? (wanted.plain ? TransformedAmax<false, true, true>
-                                               : TransformedAmax<false, false, true>)
-                               : (wanted.plain ? TransformedAmax<false, true, false>
-                                               : TransformedAmax<false, false, false>);
-    const auto of_f32 =
-        wanted.plain ? TransformedAmax<true, true, false> : TransformedAmax<true, false, false>;
-    const auto kernel = x.f32 ? of_f32 : of_bf16;
+    const unsigned grid = static_cast<unsigned>(blocks < processors * 8 ? blocks : processors * 8);
+    const auto kernel =
+        x.f32 ? (wanted.plain ? TransformedAmax<true, true> : TransformedAmax<true, false>)
+              : (wanted.plain ? TransformedAmax<false, true> : TransformedAmax<false, false>);
     return Launch(kernel, dim3(grid), kThreads, 0, stream, args, wanted.transformed);
   }
   QuantizeArgs flat = args;

@@ -64,7 +64,6 @@ struct Plan {
   bool amax_only = false;
   bool whole_call = false;  // Backend::Quantize including the amax pass, not only the kernel
   bool statistics = false;
-  gpu::Tuning tuning;
 };
 
 std::vector<Plan> Plans() {
@@ -144,40 +143,6 @@ std::vector<Plan> Plans() {
        .hadamard = true,
        .whole_call = true,
        .statistics = true});
-  // Variants of rows above.
-  for (const uint32_t together : {0u, 1u}) {
-    for (const bool stochastic : {false, true}) {
-      add({.name = absl::StrCat("fused ", stochastic ? "stochastic" : "nearest",
-                                " packed, rows together: ", together),
-           .row = true,
-           .column = true,
-           .stochastic = stochastic,
-           .hadamard = true,
-           .tuning = {.rows_together = together}});
-    }
-  }
-  add({.name = "amax row + column Hadamard, loading ahead",
-       .row = true,
-       .column = true,
-       .hadamard = true,
-       .amax_only = true,
-       .tuning = {.amax_ahead = true}});
-  add({.name = "whole call: fused stochastic packed, amax loading ahead",
-       .row = true,
-       .column = true,
-       .stochastic = true,
-       .hadamard = true,
-       .whole_call = true,
-       .tuning = {.amax_ahead = true}});
-  for (const bool ahead : {false, true}) {
-    add({.name = absl::StrCat("whole call: early tiles", ahead ? ", amax loading ahead" : ""),
-         .row = true,
-         .column = true,
-         .stochastic = true,
-         .hadamard = true,
-         .whole_call = true,
-         .tuning = {.amax_ahead = ahead, .early_tiles = true}});
-  }
   return plans;
 }
 
@@ -301,7 +266,6 @@ absl::Status RunBench(CudaBackend& cuda, ThreadPool& pool) {
     FillMatrix(pool, Temper::kNormal, 1, true, bf16.data(), rows, cols, cols);
     FillMatrix(pool, Temper::kNormal, 1, false, f32.data(), rows, cols, cols);
     for (const Plan& plan : Plans()) {
-      cuda.SetTuning(plan.tuning);
       // Prepares the figures that the kernel reads.
       Set first;
       NIBBLE_RETURN_IF_ERROR(MakeSet(cuda, plan, rows, cols, amax.data<float>(), first));
@@ -312,7 +276,6 @@ absl::Status RunBench(CudaBackend& cuda, ThreadPool& pool) {
       NIBBLE_RETURN_IF_ERROR(RunPlan(cuda, plan, rows, cols, data, amax.data<float>(), copy_rate));
     }
   }
-  cuda.SetTuning({});
   return absl::OkStatus();
 }
 

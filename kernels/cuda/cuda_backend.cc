@@ -159,7 +159,6 @@ QuantizeArgs CudaBackend::ArgsFor(const QuantizeRequest& request) const {
   QuantizeArgs args = {};
   args.x = {request.x.data, request.x.rows, request.x.cols, request.x.stride,
             request.x.dtype == DType::kF32};
-  args.tuning = tuning_;
   for (const CopyRequest* copy : {&request.row, &request.column}) {
     if (copy->out == nullptr) continue;
     CopyArgs& of = args.copy[args.copies];

@@ -72,8 +72,6 @@ class CudaBackend : public Backend {
   const std::string& LastPath() const { return last_path_; }
   // Uses only the naive and the general kernels: they are the oracle on the card.
   void UseNaiveKernelsOnly(bool naive) { naive_only_ = naive; }
-  // Chooses between variants of the fast kernels; for measuring and testing them.
-  void SetTuning(const gpu::Tuning& tuning) { tuning_ = tuning; }
 
  private:
   CudaBackend(int device, cudaStream_t compute, cudaStream_t transfers, size_t memory_bytes,
@@ -108,7 +106,6 @@ class CudaBackend : public Backend {
   // may have recorded their addresses.
   std::vector<Buffer> line_amax_;
   bool naive_only_ = false;
-  gpu::Tuning tuning_;
   std::string last_path_;
 };
 

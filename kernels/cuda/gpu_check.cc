@@ -142,16 +142,6 @@ absl::StatusOr<int64_t> Check(const Flags& flags, CpuBackend& cpu, CudaBackend& 
   uint64_t seed = 1;
   const uint64_t small = flags.cases == 0 ? 1500 : static_cast<uint64_t>(flags.cases);
   for (; seed <= small; ++seed) NIBBLE_RETURN_IF_ERROR(checker.Run(RandomCase(seed, 400)));
-  // Variants that only the speed test uses otherwise.
-  for (const gpu::Tuning& tuning :
-       {gpu::Tuning{.rows_together = 0}, gpu::Tuning{.rows_together = 1},
-        gpu::Tuning{.amax_ahead = true, .early_tiles = true}}) {
-    cuda.SetTuning(tuning);
-    for (uint64_t each = 1; each <= small / 5; ++each) {
-      NIBBLE_RETURN_IF_ERROR(checker.Run(RandomCase(each, 400)));
-    }
-  }
-  cuda.SetTuning({});
   if (flags.cases == 0) {
     NIBBLE_RETURN_IF_ERROR(CheckLarge(checker));
     NIBBLE_RETURN_IF_ERROR(CheckLargeFormats(checker));

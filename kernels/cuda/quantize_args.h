@@ -100,23 +100,11 @@ struct CopyArgs {
   bool one_start;
 };
 
-// Variants of the fast kernels, which all give the same bits: gpu_check times them side by side.
-struct Tuning {
-  // Packed copies take loops of their own, in which a thread encodes this many rows of the row copy
-  // together, 1 or 2. 0: the loops that serve every copy.
-  uint32_t rows_together = 2;
-  // Whether the amax pass of a transformed copy loads its next rows before it computes.
-  bool amax_ahead = false;
-  // Whether the tile kernel may load its first tiles while the amax pass ends.
-  bool early_tiles = false;
-};
-
 // Up to two copies of one source.
 struct QuantizeArgs {
   Source x;
   int copies;
   CopyArgs copy[2];
-  Tuning tuning;
 };
 
 }  // namespace nibble::gpu

@@ -38,7 +38,6 @@
 
 #include "kernels/cuda/copy_store.cuh"
 #include "kernels/cuda/device_access.cuh"
-#include "kernels/cuda/early_launch.cuh"
 #include "kernels/cuda/exact_block.h"
 #include "kernels/cuda/quantize_args.h"
 #include "kernels/cuda/tile_columns.cuh"
@@ -91,10 +90,9 @@ __device__ __forceinline__ uint32_t ExactTile(const CopyArgs& copy, const TilePl
 // Whether a copy of this tile takes the phases' loops without tests: packed codes only, by the
 // present formula, of a tile of whole pairs of rows.
 template <bool kSquare>
-__device__ __forceinline__ bool PlainPhase(const CopyArgs& copy, const TilePlace& place,
-                                           const Tuning& tuning) {
-  return !kSquare && tuning.rows_together != 0 && copy.codes != nullptr &&
-         copy.emulated == nullptr && !copy.divide_first && place.rows % kPlainRows == 0;
+__device__ __forceinline__ bool PlainPhase(const CopyArgs& copy, const TilePlace& place) {
+  return !kSquare && copy.codes != nullptr && copy.emulated == nullptr && !copy.divide_first &&
+         place.rows % kPlainRows == 0;
 }
 
 template <bool kF32, bool kRow, bool kColumn, bool kStochastic, bool kHadamard, bool kSquare>
@@ -108,8 +106,6 @@ __global__ __launch_bounds__(kTileThreads, TileShape<kF32>::kBlocks) void TileKe
   const TilePlace place = PlaceOf<kF32>(args.x);
   if (place.rows == 0) return;
   StartLoad<kF32>(args.x, place, memory);
-  // The figures come from the kernel before; the source does not.
-  WaitForEarlierKernel();
   bool fast = true;
   if (kRow && kStochastic) fast = row_copy.one_start;
   if (kColumn && kStochastic) fast = fast && column_copy.one_start;
@@ -128,18 +124,16 @@ __global__ __launch_bounds__(kTileThreads, TileShape<kF32>::kBlocks) void TileKe
   }
   if (fast) {
     if constexpr (kRow) {
-      if (!PlainPhase<kSquare>(row_copy, place, args.tuning)) {
-        bad |= RowPhase<kF32, kStochastic, kSquare, 0>(row_copy, place, memory);
-      } else if (args.tuning.rows_together == 1) {
-        bad |= RowPhase<kF32, kStochastic, false, 1>(row_copy, place, memory);
+      if (PlainPhase<kSquare>(row_copy, place)) {
+        bad |= RowPhase<kF32, kStochastic, false, true>(row_copy, place, memory);
       } else {
-        bad |= RowPhase<kF32, kStochastic, false, 2>(row_copy, place, memory);
+        bad |= RowPhase<kF32, kStochastic, kSquare, false>(row_copy, place, memory);
       }
     }
     if constexpr (kColumn) {
       // The column phase overwrites the tile.
       if (kRow && column_copy.codes != nullptr) __syncthreads();
-      if (PlainPhase<kSquare>(column_copy, place, args.tuning)) {
+      if (PlainPhase<kSquare>(column_copy, place)) {
         bad |= ColumnPhase<kF32, kStochastic, kHadamard, false, true>(column_copy, place, memory);
       } else {
         bad |=
@@ -189,10 +183,6 @@ cudaError_t LaunchTileKernel(const QuantizeArgs& args, cudaStream_t stream) {
   };
   const dim3 grid(kTileBand, blocks(args.x.cols, kTileCols),
                   blocks(args.x.rows, int64_t{Shape::kRows} * kTileBand));
-  // An amax pass writes nothing that loading a tile reads.
-  if (args.tuning.early_tiles && args.copy[0].amax_pass) {
-    return LaunchEarly(kernel, grid, kTileThreads, kBytes, stream, args);
-  }
   return Launch(kernel, grid, kTileThreads, kBytes, stream, args);
 }
 

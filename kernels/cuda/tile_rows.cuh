@@ -67,18 +67,17 @@ __device__ __forceinline__ uint32_t TakeRun(uint32_t run, float (&v)[16], uint32
   return amax_bits;
 }
 
-// A thread keeps its block column of the tile and goes down its rows. kTogether: how many rows at
-// once, in a loop without tests, for the copies that PlainPhase in tile_kernel.cuh allows; 0: one
-// row at a time of any copy.
-template <bool kF32, bool kStochastic, bool kSquare, uint32_t kTogether>
+// A thread keeps its block column of the tile and goes down its rows. kPlain: two rows at once, in
+// a loop without tests, for the copies that PlainPhase in tile_kernel.cuh allows; otherwise one row
+// at a time of any copy.
+template <bool kF32, bool kStochastic, bool kSquare, bool kPlain>
 __device__ __forceinline__ bool RowPhase(const CopyArgs& copy, const TilePlace& place,
                                          const TileMemory<kF32>& memory) {
   using Shape = TileShape<kF32>;
   constexpr uint32_t kAcross = kTileCols / 16;
   constexpr uint32_t kStep = kTileThreads / kAcross;
-  constexpr bool kPlain = kTogether != 0;
   // The draws of two blocks are independent chains of products: together they wait less.
-  constexpr uint32_t kRows = kPlain ? kTogether : 1;
+  constexpr uint32_t kRows = kPlain ? 2 : 1;
   static_assert(!kPlain || kPlainRows % (kRows * kStep) == 0);
   Nvfp4::TensorScale tensor = copy.figures->tensor;
   if (kPlain) tensor.divide_first = false;
