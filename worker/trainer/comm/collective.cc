@@ -1,6 +1,7 @@
 #include "worker/trainer/comm/collective.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -54,7 +55,10 @@ absl::Status Collective::Run(Kind kind, int64_t sends,
   sent_bytes_ += sends * (world_ - 1);
   if (observer_ != nullptr) observer_->Entered(name, operation.number);
   if (tracer_ != nullptr) tracer_->Entered(name, operation.number);
+  const auto begun = std::chrono::steady_clock::now();
   const absl::Status status = run(operation);
+  seconds_inside_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   if (tracer_ != nullptr) tracer_->Left();
   if (observer_ != nullptr) observer_->Left();
   if (status.ok()) return status;

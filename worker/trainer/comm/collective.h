@@ -94,6 +94,9 @@ class Collective {
   // By them, to other ranks: what they need of this rank's data. A reduction that moves more
   // (NCCL's own) is counted as one in rank order; words of ExchangeSmall are not counted.
   int64_t sent_bytes() const { return sent_bytes_; }
+  // That the caller has spent in operations, moving data and waiting for other ranks. 0 where they
+  // are only enqueued.
+  double seconds_inside() const { return at_once() ? seconds_inside_ : 0.0; }
 
   // Borrowed; null: none.
   virtual void set_observer(CollectiveObserver* observer) { observer_ = observer; }
@@ -110,6 +113,9 @@ class Collective {
   };
 
   Collective(int rank, int world) : rank_(rank), world_(world) {}
+
+  // Whether an operation is over when its call returns.
+  virtual bool at_once() const { return false; }
 
   // Arguments have been checked: no pointer is null, sizes fit and are not zero, buffers are
   // disjoint or in place.
@@ -137,6 +143,7 @@ class Collective {
   const int world_;
   uint64_t operations_ = 0;
   int64_t sent_bytes_ = 0;
+  double seconds_inside_ = 0;
   CollectiveObserver* observer_ = nullptr;
   CollectiveObserver* tracer_ = nullptr;
   absl::Status failed_;

@@ -44,6 +44,7 @@ class GlooCollective final : public Collective {
   absl::Status Synchronize() override { return absl::OkStatus(); }
 
  private:
+  bool at_once() const override { return true; }
   // Distinguishes operations and their shapes: ranks that call different operations time out
   // instead of receiving each other's messages.
   static uint64_t Tag(const Operation& operation, int64_t size, int detail = 0) {

@@ -1,5 +1,6 @@
 #include "worker/trainer/loop/step_times.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -15,6 +16,8 @@ absl::Status StepTimes::Mark() {
     NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<Event> event, backend_.NewEvent());
     marks.events.push_back(std::move(event));
   }
+  marks.exchanged.resize(marks.parts.size());
+  marks.exchanged.push_back(exchanged_());
   return backend_.compute().Record(*marks.events[marks.parts.size()]);
 }
 
@@ -37,7 +40,9 @@ absl::StatusOr<StepSeconds> StepTimes::Read() {
       if ((marks.parts[i] == StepPart::kUpdate) == (set == current_)) continue;
       NIBBLE_ASSIGN_OR_RETURN(const double part,
                               backend_.SecondsBetween(*marks.events[i], *marks.events[i + 1]));
-      seconds.part[static_cast<size_t>(marks.parts[i])] += part;
+      const double exchanged = std::min(part, marks.exchanged[i + 1] - marks.exchanged[i]);
+      seconds.part[static_cast<size_t>(marks.parts[i])] += part - exchanged;
+      seconds.part[static_cast<size_t>(StepPart::kReduce)] += exchanged;
     }
   }
   return seconds;

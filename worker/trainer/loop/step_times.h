@@ -4,13 +4,18 @@
 // A step's update is still running when its numbers are read, so its time is counted in the step
 // that follows, which begins when the update ends.
 //
+// On a processor, ranks exchange within other parts, and the slowest makes the others wait there:
+// that time is counted as kReduce, whatever part it was spent in.
+//
 // Ownership: borrows the backend; owns the events. Thread-safety: none.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_STEP_TIMES_H_
 #define NIBBLE_WORKER_TRAINER_LOOP_STEP_TIMES_H_
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,7 +35,9 @@ struct StepSeconds {
 
 class StepTimes {
  public:
-  explicit StepTimes(Backend& backend) : backend_(backend) {}
+  // `exchanged`: the seconds that the caller has spent in exchanges so far.
+  StepTimes(Backend& backend, std::function<double()> exchanged)
+      : backend_(backend), exchanged_(std::move(exchanged)) {}
 
   absl::Status Begin();
   // The work enqueued since the last call belongs to this part. The update comes last.
@@ -50,11 +57,13 @@ class StepTimes {
  private:
   struct Marks {
     std::vector<std::unique_ptr<Event>> events;  // events[i + 1] is the end of parts[i]
+    std::vector<double> exchanged;               // when events[i] was recorded
     std::vector<StepPart> parts;
   };
   absl::Status Mark();
 
   Backend& backend_;
+  const std::function<double()> exchanged_;
   std::array<Marks, 2> marks_;  // of this step and of the one before
   size_t current_ = 0;
 };

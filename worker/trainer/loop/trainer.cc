@@ -40,7 +40,8 @@ Trainer::Trainer(const JobSpec& spec, const Options& options)
       timeline_(MakeTimeline(spec)),
       early_stop_(spec.early_stop.patience, spec.early_stop.min_delta),
       passes_(options.device.backend.compute()),
-      times_(options.device.backend) {
+      times_(options.device.backend,
+             [&collective = options.collective] { return collective.seconds_inside(); }) {
   const GuardSpec& guards = spec.guards;
   if (guards.spike != SpikePolicy::kOff) {
     guard_.emplace(SpikeGuard::Options{.z = guards.spike_z, .window = guards.spike_window});
