@@ -229,8 +229,8 @@ JOB_BOARD = Dashboard(
                 _quarter(
                     "Own work by rank",
                     SHARE,
-                    "Share of the time that each rank spends in data, weights and forward, in which "
-                    "it waits for no other: a slow rank has the most",
+                    "Share of the time that each rank spends in its steps without communication, in "
+                    "which it waits for the others: a slow rank has the most",
                     (f"rank:nibble_rank_own_seconds:rate5m{{{J}}}", "rank {{rank}}"),
                 ),
                 _quarter(
