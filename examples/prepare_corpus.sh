@@ -25,6 +25,7 @@ shift
 names=("$@")
 ((${#names[@]} > 0)) || names=(anarchism)
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+source "$repository/third_party/debian/install.sh"
 nibble=${NIBBLE:-$repository/bazel-bin/client/nibble}
 tokenizer=${TOKENIZER:-bytes}
 validation=${VALIDATION:-0.05}
@@ -60,16 +61,7 @@ fetch() {
   root=""
   if ! dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed'; then
     echo "$name: installing the Debian package $package"
-    local sudo=()
-    if ((EUID != 0)); then
-      command -v sudo >/dev/null || fail "not root and no sudo; as root: apt-get install $package"
-      sudo=(sudo)
-    fi
-    { "${sudo[@]}" apt-get update && "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -y --no-install-recommends "$package"; } >"$work/apt.log" 2>&1 || {
-      tail -n 20 "$work/apt.log" >&2
-      fail "apt-get could not install $package"
-    }
+    apt_install "$package"
   fi
   [[ -d $source ]] && return
   echo "$name: $package is installed without $source; unpacking the package into a temporary directory"

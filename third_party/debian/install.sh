@@ -1,9 +1,36 @@
-# Sourced by test.sh, quickstart.sh, bundle.sh and tests/interop/interop.sh: installs missing Debian
-# packages and prints which; a second run installs nothing.
+# Sourced by the scripts that need Debian packages, such as test.sh and quickstart.sh: installs missing ones and
+# prints which; a second run installs nothing.
 
-# Installs the packages of packages.txt and those given as arguments.
+# Installs packages with apt-get, as root or with sudo. Waits up to ten minutes where another program, such as a new
+# machine's automatic updates, holds apt's locks.
+apt_install() {
+  local sudo=() log said=0 deadline=$((SECONDS + 600))
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || {
+      echo "error: not root and no sudo; as root: apt-get install $*" >&2
+      return 1
+    }
+    sudo=(sudo)
+  fi
+  log="$(mktemp)"
+  until "${sudo[@]}" env LC_ALL=C apt-get update >"$log" 2>&1 &&
+    "${sudo[@]}" env LC_ALL=C DEBIAN_FRONTEND=noninteractive \
+      apt-get install -y --no-install-recommends "$@" >"$log" 2>&1; do
+    if ! grep -q '^E: Could not get lock' "$log" || ((SECONDS >= deadline)); then
+      tail -n 20 "$log" >&2
+      echo "error: apt-get could not install $*; its output is in $log" >&2
+      return 1
+    fi
+    ((said)) || echo "packages: waiting for another program that holds apt's locks"
+    said=1
+    sleep 2
+  done
+  rm -f "$log"
+}
+
+# Installs the packages of packages.txt and those given as arguments, where they are missing.
 install_packages() {
-  local list missing=() package sudo=()
+  local list missing=() package
   list="$(dirname "${BASH_SOURCE[0]}")/packages.txt"
   while read -r package; do
     [[ -z $package || $package == \#* ]] && continue
@@ -14,23 +41,7 @@ install_packages() {
     return 0
   fi
   echo "packages: installing ${missing[*]}"
-  if ((EUID != 0)); then
-    command -v sudo >/dev/null || {
-      echo "error: not root and no sudo; as root: apt-get install ${missing[*]}" >&2
-      return 1
-    }
-    sudo=(sudo)
-  fi
-  local log
-  log="$(mktemp)"
-  if ! { "${sudo[@]}" apt-get update &&
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive \
-      apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
-    tail -n 20 "$log" >&2
-    echo "error: apt-get failed; its output is in $log" >&2
-    return 1
-  fi
-  rm -f "$log"
+  apt_install "${missing[@]}"
 }
 
 # Prints whether the CUDA code is compiled.
