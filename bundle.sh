@@ -15,6 +15,7 @@
 #   bundle/sanitizer.sh        compute-sanitizer's tools over the checks (needs Python)
 #   bundle/nccl-check.sh       collectives between cards: bits, lost ranks, times beside NCCL's own; --ranks 2
 #   bundle/ranks-test.sh       a job on several cards, every way in which ranks exchange; 2 ranks (needs Python)
+#   bundle/cluster-test.sh     two daemons with half of the cards each, one job across them: a live switch, ranks and a daemon lost, elastic sizes
 #   bundle/scaling.sh          the same work per card on 1, 2 and more cards, every level of sharding, beside PyTorch's DDP
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
 #   bundle/beside-torch.sh     the same beside PyTorch, if it is there
@@ -129,7 +130,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 exec "$here/with.sh" nccl_check "$@"
 SCRIPT
 
-for test in service presets ranks; do
+for test in service presets ranks cluster; do
   cat > "$out/$test-test.sh" <<SCRIPT
 #!/bin/bash
 # A test on a card; see $test.py.

@@ -282,7 +282,7 @@ void AddUp(Command cluster, const std::shared_ptr<Flags>& flags, int& exit_code)
   Command up = cluster.AddSubcommand(
       "up", "Start the cluster's missing processes, and wait until they are ready");
   up.Add("--workers", flags->wish.workers,
-         "number of workers; default: as before, 2 for a new cluster")
+         "number of workers; default: as before, for a new cluster 2, or 1 with cards")
       .WholeNumber(1, 64);
   up.Add("--slots", flags->wish.slots,
          "slots per worker, one per rank; default: as before, 1 for a new cluster")

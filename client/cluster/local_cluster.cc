@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -50,29 +51,24 @@ int64_t IncarnationOf(const std::string& data) {
   return incarnation;
 }
 
-// "worker-1", "worker-2", …
-bool IsWorkerRole(absl::string_view name) {
+// Of "worker-1", "worker-2", …; 0: not a worker.
+int WorkerNumber(absl::string_view name) {
   int number = 0;
-  return absl::ConsumePrefix(&name, "worker-") && absl::SimpleAtoi(name, &number) && number > 0;
-}
-
-absl::Status CheckShape(const ClusterShape& shape) {
-  if (shape.device != "cuda" || shape.workers == 1) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("workers: ", shape.workers,
-                   " with device cuda; allowed: 1, whose slots are the GPUs of this machine"));
+  const bool numbered =
+      absl::ConsumePrefix(&name, "worker-") && absl::SimpleAtoi(name, &number) && number > 0;
+  return numbered ? number : 0;
 }
 
 // The requested shape; FailedPrecondition if the running cluster cannot be changed to it.
 absl::StatusOr<ClusterShape> Reshape(const ClusterShape& is, const LocalCluster::Wish& wish,
                                      bool runs) {
   ClusterShape shape = is;
-  shape.workers = wish.workers.value_or(is.workers);
   shape.slots = wish.slots.value_or(is.slots);
   shape.device = wish.device.value_or(is.device);
   if (shape.device == "gpu") shape.device = "cuda";  // its other name
+  const bool new_to_cards = shape.device == "cuda" && is.device != "cuda";
+  shape.workers = wish.workers.value_or(new_to_cards ? 1 : is.workers);
   if (wish.port.value_or(0) != 0) shape.port = *wish.port;
-  NIBBLE_RETURN_IF_ERROR(CheckShape(shape));
   ClusterShape grown = is;
   grown.workers = std::max(is.workers, shape.workers);
   if (!runs || shape == grown) return shape;
@@ -190,6 +186,11 @@ DetachedProgram LocalCluster::ProgramOf(const std::string& role,
   DetachedProgram program =
       IsDashboardRole(role) ? DashboardProgram(role, options_.dashboards, paths_, record.dashboards)
                             : DetachedProgram{.arguments = Arguments(role, record)};
+  if (IsWorker(role) && record.shape.device == "cuda" && record.shape.workers > 1) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    program.environment["CUDA_VISIBLE_DEVICES"] =
+        CardsOfWorker(WorkerNumber(role), record.shape.slots, visible == nullptr ? "" : visible);
+  }
   for (const auto& [name, value] : options_.environment) program.environment[name] = value;
   program.log_path = paths_.Log(role);
   return program;
@@ -538,7 +539,7 @@ absl::Status LocalCluster::Purge() {
                                      LocalIdentity(paths_.directory).directory};
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(paths_.directory));
   for (const std::string& name : names) {
-    if (IsWorkerRole(name)) stored.push_back(paths_.Data(name));
+    if (WorkerNumber(name) > 0) stored.push_back(paths_.Data(name));
   }
   stored.insert(stored.end(), {paths_.Address(), paths_.Record(), paths_.Lock()});
   for (const std::string& path : stored) NIBBLE_RETURN_IF_ERROR(RemoveTree(path));

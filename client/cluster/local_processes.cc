@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -82,6 +83,20 @@ constexpr std::streamoff kMostBytes = 4096;
 constexpr size_t kMostLines = 12;
 
 }  // namespace
+
+std::string CardsOfWorker(int worker, int slots, absl::string_view visible) {
+  const std::vector<absl::string_view> entries =
+      absl::StrSplit(visible, ',', absl::SkipWhitespace());
+  std::vector<std::string> cards;
+  for (int card = (worker - 1) * slots; card < worker * slots; ++card) {
+    if (visible.empty()) {
+      cards.push_back(absl::StrCat(card));
+    } else if (card < static_cast<int>(entries.size())) {
+      cards.emplace_back(absl::StripAsciiWhitespace(entries[card]));
+    }
+  }
+  return absl::StrJoin(cards, ",");
+}
 
 std::string LogTail(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);

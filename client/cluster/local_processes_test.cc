@@ -44,6 +44,18 @@ TEST(FreePortTest, TheChosenPortIsFreeAndBelowThoseOfOutgoingConnections) {
   EXPECT_TRUE(IsPortFree(*port));
 }
 
+TEST(CardsOfWorkerTest, WorkersShareNoCard) {
+  EXPECT_EQ(CardsOfWorker(1, 2, ""), "0,1");
+  EXPECT_EQ(CardsOfWorker(2, 2, ""), "2,3");
+  EXPECT_EQ(CardsOfWorker(1, 1, "5,GPU-a, 7"), "5");
+  EXPECT_EQ(CardsOfWorker(3, 1, "5,GPU-a, 7"), "7");
+}
+
+TEST(CardsOfWorkerTest, WithTooFewVisibleCardsTheRestIsMissing) {
+  EXPECT_EQ(CardsOfWorker(2, 2, "4,5,6"), "6");
+  EXPECT_EQ(CardsOfWorker(3, 2, "4,5,6"), "");
+}
+
 TEST(LogTailTest, ItIsTheLastWholeLines) {
   const std::string path = testing::TempDir() + "/tail.log";
   EXPECT_EQ(LogTail(path + ".none"), "(cannot be read)");

@@ -1,0 +1,274 @@
+#!/usr/bin/env python3
+"""A coordinator and two daemons on one machine, each with half of the cards, and one job across all of them.
+
+    tests/gpu/cluster.py BIN [CARDS=2] [DEVICE=cuda]    BIN: the directory of nibble, nibble-coordinator, nibble-worker,
+                                                        nibble-trainer; CARDS: an even number; DEVICE cpu: a rehearsal
+
+The job's forward pass switches to BF16 in mid-run; then a rank is killed, a rank is stopped (SIGSTOP), and a daemon is
+killed and started again. All losses have the bits of a run alone, without a cluster, with the change in its spec. Then
+an elastic job shrinks to half of the cards when a worker is drained, and grows back. Runs in a new directory below the
+current one. Exits 1 if anything is not so. Prints a short table last: steps and seconds from the command to its
+effect; for each fault the seconds until the coordinator knew it, and until the next step was done.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+STEPS = 2000
+HANG_SECONDS = 5
+
+JOB = """name: %(name)s
+model: tiny-hybrid
+recipe: nvfp4
+data: {train: [%(corpus)s], sequence: %(sequence)d}
+training: {steps: %(steps)d, batch: %(batch)d, seed: 3}
+optimizer: {lr: 0.002, warmup_steps: 20}
+metrics: {log_every: 1}
+checkpoints: {every: 50, keep_last: 3}
+resources: {ranks: %(cards)d, device: %(device)s%(elastic)s}
+"""
+
+
+def events_below(root, job):
+    """The events of a job's runs on all workers, by time."""
+    found = []
+    for path in root.rglob("events.jsonl"):
+        if path.parent.name != job:
+            continue
+        for line in path.read_text().split("\n")[:-1]:
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                pass  # a killed writer's last line
+    return sorted(found, key=lambda event: event["time"])
+
+
+def losses(all_events):
+    """By step, the last one logged."""
+    return {e["step"]: e["loss"] for e in all_events if e.get("event") == "step"}
+
+
+# Figure of nvidia-smi, our metric, units of ours per unit of theirs, and how far they may be apart: relative, absolute.
+CARD_FIGURES = [
+    ("memory.total", "nibble_card_memory_bytes", 2**20, 0, 2**20),
+    ("memory.used", "nibble_card_memory_used_bytes", 2**20, 0.02, 700 * 2**20),
+    ("power.draw.instant", "nibble_card_power_watts", 1, 0.3, 30),
+    ("power.limit", "nibble_card_power_limit_watts", 1, 0, 0.01),
+    ("temperature.gpu", "nibble_card_temperature_celsius", 1, 0, 3),
+    ("clocks.sm", 'nibble_card_clock_hertz{clock="sm"}', 1e6, 0.1, 0),
+    ("clocks.max.sm", 'nibble_card_clock_limit_hertz{clock="sm"}', 1e6, 0, 0),
+]
+
+
+def metrics_of(page, card_ids):
+    """By card: figures by metric and its labels but the card's."""
+    found = [{} for _ in card_ids]
+    for line in page.split("\n"):
+        if not line.startswith("nibble_card_"):
+            continue
+        series, value = line.rsplit(" ", 1)
+        name, _, labels = series.partition("{")
+        labels = dict(label.split("=", 1) for label in labels.rstrip("}").split(",") if label)
+        card = labels.pop("card").strip('"')
+        rest = ",".join(f"{key}={text}" for key, text in sorted(labels.items()))
+        if card in card_ids:
+            found[card_ids.index(card)][name + (f"{{{rest}}}" if rest else "")] = float(value)
+    return found
+
+
+def compare_cards(worker, expect):
+    """The worker's figures of its cards beside those of nvidia-smi, taken while the job trains."""
+    page = urllib.request.urlopen(f"http://{worker['identity']['http_address']}/metrics").read().decode()
+    query = subprocess.run(["nvidia-smi", "--format=csv,noheader,nounits",
+                            "--query-gpu=index,uuid," + ",".join(figure for figure, *_ in CARD_FIGURES)],
+                           capture_output=True, text=True, check=True).stdout.strip().split("\n")
+    ids = sorted({part.split('card="')[1].split('"')[0] for part in page.split("\n")
+                  if part.startswith("nibble_card_info{")})
+    expect(ids, f"{worker['identity']['name']} has no figures of cards")
+    ours = metrics_of(page, ids)
+    for card, figures in zip(ids, ours):
+        theirs = next((row.split(", ") for row in query if card in row.split(", ")[:2]), None)
+        if not expect(theirs is not None, f"nvidia-smi has no card {card}"):
+            continue
+        for (figure, metric, unit, relative, absolute), text in zip(CARD_FIGURES, theirs[2:]):
+            value, said = figures.get(metric), float(text) * unit
+            if expect(value is not None, f"card {card} has no {metric}"):
+                expect(abs(value - said) <= relative * said + absolute, f"card {card}: {metric} {value}, nvidia-smi {said}")
+                print(f"card {card} {metric:42} {value:>16.6g}   nvidia-smi {said:>16.6g}")
+
+
+def trainers(root):
+    """Process and rank of the job's trainers, from below `root`, and the daemon that started each."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+        except (OSError, IndexError):
+            continue
+        if words[0].endswith("nibble-trainer") and "--rank" in words and any(str(root) in word for word in words):
+            found[int(words[words.index("--rank") + 1])] = (int(entry.name), parent)
+    return found
+
+
+def main():
+    programs = pathlib.Path(sys.argv[1]).resolve()
+    cards = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+    device = sys.argv[3] if len(sys.argv) > 3 else "cuda"
+    steps = STEPS if device == "cuda" else 400
+    if cards < 2 or cards % 2 != 0:
+        sys.exit(f"CARDS: {cards} is not an even number from 2 on")
+    root = pathlib.Path(tempfile.mkdtemp(prefix="gpu-cluster-", dir=".")).resolve()
+    os.environ["NIBBLE_HOME"] = str(root / "home")
+    os.environ.pop("NIBBLE_SERVER", None)
+
+    def nibble(*words, check=True):
+        done = subprocess.run([str(programs / "nibble"), *words], capture_output=True, text=True)
+        if check and done.returncode != 0:
+            sys.exit(f"nibble {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout.strip()
+
+    words = pathlib.Path(__file__).read_text().split()
+    corpus = root / "corpus.txt"
+    corpus.write_text("\n\n".join(
+        " ".join(words[(7 * i + 3 * j * j) % len(words)] for j in range(400)) for i in range(300)))
+
+    def write_spec(name, elastic=""):
+        spec = root / f"{name}.yaml"
+        spec.write_text(JOB % {"name": name, "corpus": corpus, "steps": steps, "cards": cards, "batch": 4 * cards,
+                               "sequence": 256 if device == "cuda" else 64, "device": device, "elastic": elastic})
+        return spec
+
+    wrong, table = [], []
+
+    def expect(condition, what):
+        if not condition:
+            wrong.append(what)
+        return condition
+
+    def wait_until(condition, seconds, what):
+        """Polls; returns the seconds until the condition holds."""
+        begun = time.monotonic()
+        while not condition():
+            if time.monotonic() - begun > seconds:
+                expect(False, f"not within {seconds} s: {what}")
+                break
+            time.sleep(0.02)
+        return time.monotonic() - begun
+
+    def ended_attempts(job):
+        return sum(e["kind"] == "JOB_EVENT_KIND_ATTEMPT" and " ended, " in e["text"]
+                   for e in json.loads(nibble("job", "events", job, "-o", "json"))["events"])
+
+    def resumed_steps(job, since):
+        """Whether a run that resumed after `since` (of the event log) has made a step."""
+        later = [e for e in events_below(root, job) if e["time"] > since]
+        at = [i for i, e in enumerate(later) if e.get("event") == "resume"]
+        return bool(at) and any(e.get("event") == "step" for e in later[at[-1]:])
+
+    def last_time(job):
+        return events_below(root, job)[-1]["time"]
+
+    def fault(job, name, strike, repair=None):
+        nibble("job", "wait", job, "--step", str(steps * (3 + 3 * len(table)) // 20), "--timeout", "300s")
+        attempts, since = ended_attempts(job), last_time(job)
+        begun = time.monotonic()
+        strike()
+        known = wait_until(lambda: ended_attempts(job) > attempts, 120, f"{name}: the attempt's end")
+        if repair is not None:
+            repair()
+        wait_until(lambda: resumed_steps(job, since), 120, f"{name}: a step after it")
+        table.append((name, known, time.monotonic() - begun))
+
+    nibble("cluster", "up", "--workers", "2", "--slots", str(cards // 2), "--device", device,
+           f"--worker-flag=--hang-seconds={HANG_SECONDS}", "--coordinator-flag=--grow-interval-ms=1000")
+    try:
+        print(nibble("worker", "list"))
+        if device == "cuda":
+            print(nibble("worker", "describe", "worker-2"))
+        job = nibble("job", "submit", str(write_spec("across"))).split()[-1]
+        nibble("job", "wait", job, "--step", str(steps // 10), "--timeout", "120s")
+        if device == "cuda":
+            for worker in json.loads(nibble("worker", "list", "-o", "json"))["workers"]:
+                compare_cards(worker, expect)
+        seen = max(losses(events_below(root, job)))
+        begun = time.monotonic()
+        nibble("recipe", "set", job, "fprop=bf16", "--reason", "while it trains")
+        changed = []
+
+        def took_effect():
+            changed[:] = [e["step"] for e in events_below(root, job)
+                          if e.get("event") == "step" and e.get("revision") == 2][:1]
+            return changed
+
+        wait_until(took_effect, 60, "the change of the recipe")
+        effect = time.monotonic() - begun
+
+        def kill(rank, with_signal):
+            return lambda: os.kill(trainers(root)[rank][0], with_signal)
+
+        fault(job, "a rank of the second daemon killed", kill(cards - 1, signal.SIGKILL))
+        fault(job, "rank 0 killed", kill(0, signal.SIGKILL))
+        fault(job, f"a rank stopped (hang after {HANG_SECONDS} s)", kill(cards - 1, signal.SIGSTOP))
+        fault(job, "the second daemon killed, started again",
+              lambda: os.kill(trainers(root)[cards - 1][1], signal.SIGKILL), lambda: nibble("cluster", "up"))
+        nibble("job", "wait", job, "--timeout", "300s")
+        run = events_below(root, job)
+        print(nibble("job", "events", job))
+
+        elastic = nibble("job", "submit", str(write_spec("elastic", f", allowed_ranks: [{cards // 2}, {cards}]")))
+        elastic = elastic.split()[-1]
+
+        def world_is(size):
+            ranks = [e for e in events_below(root, elastic) if e.get("event") in ("start", "resume", "step")]
+            starts = [i for i, e in enumerate(ranks) if "ranks" in e]
+            return bool(starts) and ranks[starts[-1]]["ranks"] == size and ranks[-1]["event"] == "step"
+
+        wait_until(lambda: world_is(cards), 120, f"the elastic job has {cards} ranks")
+        nibble("job", "wait", elastic, "--step", str(steps // 10), "--timeout", "120s")
+        begun = time.monotonic()
+        nibble("worker", "drain", "worker-2")
+        wait_until(lambda: world_is(cards // 2), 120, f"the elastic job has {cards // 2} ranks")
+        table.append((f"elastic: {cards} to {cards // 2} ranks", None, time.monotonic() - begun))
+        begun = time.monotonic()
+        nibble("worker", "uncordon", "worker-2")
+        wait_until(lambda: world_is(cards), 120, f"the elastic job has {cards} ranks again")
+        table.append((f"elastic: {cards // 2} to {cards} ranks", None, time.monotonic() - begun))
+        nibble("job", "wait", elastic, "--timeout", "300s")
+        expect(len(losses(events_below(root, elastic))) == steps, "the elastic job lacks steps")
+        print(nibble("job", "events", elastic))
+    finally:
+        nibble("cluster", "down", check=False)
+
+    alone = root / "alone.yaml"
+    alone.write_text((root / "across.yaml").read_text() +
+                     f"output: {{directory: {root / 'alone'}}}\n"
+                     f"changes:\n  - {{at: step:{changed[0]}, set: {{fprop: bf16}}}}\n")
+    done = subprocess.run([str(programs / "nibble-trainer"), "--spec", str(alone), "--quiet"],
+                          capture_output=True, text=True)
+    expect(done.returncode == 0, f"the run alone: {done.returncode} {done.stderr}")
+    expected = losses(events_below(root, "alone"))
+    actual = losses(run)
+    differ = [step for step in expected if expected[step] != actual.get(step)]
+    expect(not differ and len(expected) == steps, f"losses differ from step {differ[:1]} on")
+
+    print(f"{cards} ranks on {device}, two daemons")
+    print(f"{'steps at the command, at its effect':44} {seen}, {changed[0]}; {effect:.2f} s")
+    print(f"{'losses with the bits of a run alone':44} {len(expected) - len(differ)} of {steps}")
+    print(f"{'':44} {'known':>8} {'next step':>10}   seconds")
+    for name, known, step in table:
+        print(f"{name:44} {'' if known is None else f'{known:.2f}':>8} {step:>10.2f}")
+    for what in wrong:
+        print("WRONG:", what)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
