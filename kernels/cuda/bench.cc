@@ -57,7 +57,7 @@ struct Plan {
   bool column = false;
   bool square = false;  // blocks of 16 × 16
   bool stochastic = false;
-  bool hadamard = false;  // for the column copy
+  int hadamard = 0;  // size of the column copy's transform
   bool packed = true;
   bool emulated = false;
   bool column_emulated = true;  // false: one emulated copy serves both directions
@@ -73,27 +73,27 @@ std::vector<Plan> Plans() {
   add({.name = "amax row + column Hadamard",
        .row = true,
        .column = true,
-       .hadamard = true,
+       .hadamard = 16,
        .amax_only = true});
   add({.name = "row nearest packed", .row = true});
   add({.name = "row stochastic packed", .row = true, .stochastic = true});
-  add({.name = "column Hadamard nearest packed", .column = true, .hadamard = true});
+  add({.name = "column Hadamard nearest packed", .column = true, .hadamard = 16});
   add({.name = "column Hadamard stochastic packed",
        .column = true,
        .stochastic = true,
-       .hadamard = true});
+       .hadamard = 16});
   for (const bool stochastic : {false, true}) {
     const char* rounding = stochastic ? "stochastic" : "nearest";
     add({.name = absl::StrCat("fused row + column Hadamard, ", rounding, ", packed"),
          .row = true,
          .column = true,
          .stochastic = stochastic,
-         .hadamard = true});
+         .hadamard = 16});
     add({.name = absl::StrCat("fused row + column Hadamard, ", rounding, ", emulated"),
          .row = true,
          .column = true,
          .stochastic = stochastic,
-         .hadamard = true,
+         .hadamard = 16,
          .packed = false,
          .emulated = true});
   }
@@ -130,17 +130,31 @@ std::vector<Plan> Plans() {
   bytes(Format::kFp8Block, {128, 128}, false, "fp8-block 128x128 f32");
   bytes(Format::kFp8Tensor, {BlockShape::kWhole, BlockShape::kWhole}, true, "fp8-tensor");
   bytes(Format::kMxfp8, {1, 32}, true, "mxfp8 1x32");
+  bytes(Format::kMxfp4, {32, 32}, false, "mxfp4 32x32 f32");
+  for (const bool stochastic : {false, true}) {
+    Plan plan = {.bf16 = true, .row = true, .column = true, .whole_call = true};
+    plan.spec = OperandSpec::Of(Format::kMxfp4);
+    plan.stochastic = stochastic;
+    plan.hadamard = 32;
+    const char* rounding = stochastic ? "stochastic" : "nearest";
+    plan.name = absl::StrCat("whole call: mxfp4, Hadamard, ", rounding, ", packed");
+    add(plan);
+    plan.packed = false;
+    plan.emulated = true;
+    plan.name = absl::StrCat("whole call: mxfp4, Hadamard, ", rounding, ", emulated");
+    add(plan);
+  }
   add({.name = "whole call: amax, fused stochastic packed",
        .row = true,
        .column = true,
        .stochastic = true,
-       .hadamard = true,
+       .hadamard = 16,
        .whole_call = true});
   add({.name = "whole call, with statistics of both copies",
        .row = true,
        .column = true,
        .stochastic = true,
-       .hadamard = true,
+       .hadamard = 16,
        .whole_call = true,
        .statistics = true});
   return plans;
@@ -167,7 +181,7 @@ absl::Status MakeSet(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
     options.spec = plan.spec;
     if (plan.square) options.spec.block = BlockShape{16, 16};
     options.spec.rounding = plan.stochastic ? Rounding::kStochastic : Rounding::kNearest;
-    if (plan.hadamard && orientation == Orientation::kColumn) options.spec.hadamard.size = 16;
+    if (orientation == Orientation::kColumn) options.spec.hadamard.size = plan.hadamard;
     return QuantizedTensor::Create(cuda.memory(), options);
   };
   const int64_t bytes = rows * cols * (plan.bf16 ? 2 : 4);

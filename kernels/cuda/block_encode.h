@@ -255,9 +255,8 @@ NIBBLE_LANES void LoadColumn(const uint32_t (&row)[16], const uint32_t* sign_bit
                                    : MultiplyAdd(row[i], shift, sign_bits[i]));
   }
 }
-NIBBLE_LANES void HadamardSums(float (&v)[16], uint32_t (&split)[8]) {
-  constexpr uint32_t kNoSigns[16] = {};
-  HadamardSumsTile16<float>(v, kNoSigns);
+// Values as pairs of BF16 in that order.
+NIBBLE_LANES void SplitPairs(const float (&v)[16], uint32_t (&split)[8]) {
   NIBBLE_UNROLL(2)
   for (int k = 0; k < 2; ++k) {
     split[4 * k + 0] = Bf16Pair(v[8 * k + 0], v[8 * k + 2]);
@@ -265,6 +264,11 @@ NIBBLE_LANES void HadamardSums(float (&v)[16], uint32_t (&split)[8]) {
     split[4 * k + 2] = Bf16Pair(v[8 * k + 1], v[8 * k + 3]);
     split[4 * k + 3] = Bf16Pair(v[8 * k + 5], v[8 * k + 7]);
   }
+}
+NIBBLE_LANES void HadamardSums(float (&v)[16], uint32_t (&split)[8]) {
+  constexpr uint32_t kNoSigns[16] = {};
+  HadamardSumsTile16<float>(v, kNoSigns);
+  SplitPairs(v, split);
 }
 // Restores element order from split pairs.
 NIBBLE_LANES void UnpackSplit(const uint32_t (&split)[8], float (&v)[16]) {
@@ -285,16 +289,19 @@ struct EmulationTable {
   uint32_t high[2];  // upper bytes of code · scale for codes 0..3 and 4..7
   uint32_t low[2];
 };
-NIBBLE_LANES EmulationTable EmulationTableFor(uint32_t scale_code) {
-  // An E4M3 code in the place of BF16's exponent and upper mantissa is its value times 2^-120,
-  // subnormal codes too. Exact: an E4M3 value has 4 significant bits, a code 2.
-  const uint32_t pair = MultiplyBf16Pairs(scale_code * 0x00100010u, 0x7b807b80u);
+// `pair`: the scale as BF16, twice.
+NIBBLE_LANES EmulationTable EmulationTableOf(uint32_t pair) {
   const uint32_t p01 = MultiplyBf16Pairs(0x3f000000u, pair);  // (0, 0.5)
   const uint32_t p23 = MultiplyBf16Pairs(0x3fc03f80u, pair);  // (1, 1.5)
   const uint32_t p45 = MultiplyBf16Pairs(0x40404000u, pair);  // (2, 3)
   const uint32_t p67 = MultiplyBf16Pairs(0x40c04080u, pair);  // (4, 6)
   return {{Permute(p01, p23, 0x7531u), Permute(p45, p67, 0x7531u)},
           {Permute(p01, p23, 0x6420u), Permute(p45, p67, 0x6420u)}};
+}
+NIBBLE_LANES EmulationTable EmulationTableFor(uint32_t scale_code) {
+  // An E4M3 code in the place of BF16's exponent and upper mantissa is its value times 2^-120,
+  // subnormal codes too. Exact: an E4M3 value has 4 significant bits, a code 2.
+  return EmulationTableOf(MultiplyBf16Pairs(scale_code * 0x00100010u, 0x7b807b80u));
 }
 // 8 codes to 4 pairs of BF16 in element order.
 NIBBLE_LANES void Emulate(uint32_t codes, const EmulationTable& table, uint32_t (&pair)[4]) {

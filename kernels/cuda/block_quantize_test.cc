@@ -2,6 +2,7 @@
 // instructions.h: the fast path against the exact one, and both against the CPU's reference.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -10,6 +11,7 @@
 #include "kernels/cpu/reference.h"
 #include "kernels/cuda/block_encode.h"
 #include "kernels/cuda/exact_block.h"
+#include "kernels/cuda/mx_encode.h"
 
 namespace nibble::gpu {
 namespace {
@@ -285,6 +287,75 @@ void CompareWithReference(uint64_t seed, int trials) {
 
 TEST(BlockEncode, NearestMatchesTheReference) { CompareWithReference<false>(4, 400000); }
 TEST(BlockEncode, StochasticMatchesTheReference) { CompareWithReference<true>(5, 400000); }
+
+// Every scale of MXFP4, with magnitudes up to the largest that has it.
+TEST(MxEncode, MatchesTheFormulaForEveryScale) {
+  Random random(7);
+  for (uint32_t scale = 0; scale < 254; ++scale) {
+    for (int trial = 0; trial < 300; ++trial) {
+      float v[16];
+      uint32_t signs[2] = {0, 0};
+      for (int i = 0; i < 16; ++i) {
+        // Up to 6, some of them on ties.
+        const uint32_t bits = random.Bits();
+        const float step = trial % 3 == 0 ? 0.25f * static_cast<float>(bits % 25)
+                                          : 6.0f * static_cast<float>(bits % 65536) / 65536.0f;
+        v[i] = (bits >> 20) % 2 ? -step * E8M0::Decode(scale) : step * E8M0::Decode(scale);
+        signs[i / 8] |= (BitsOf<float>(v[i]) >> 31) << (4 * (i % 8) + 3);
+      }
+      PhiloxWords<uint32_t> bytes;
+      for (uint32_t& word : bytes.word) word = random.Bits();
+      const float encode = E8M0::Reciprocal(scale);
+      const float factor = MxFactorOf(scale);
+      const BlockCodes nearest = EncodeBlock<false>(v, factor, false, signs[0], signs[1], bytes);
+      const BlockCodes drawn = EncodeBlock<true>(v, factor, false, signs[0], signs[1], bytes);
+      for (int h = 0; h < 2; ++h) {
+        ASSERT_EQ(nearest.word[h], Nibbles(v, h, false, bytes, encode) | signs[h]) << scale;
+        ASSERT_EQ(drawn.word[h], Nibbles(v, h, true, bytes, encode) | signs[h]) << scale;
+        uint32_t pair[4];
+        Emulate(nearest.word[h], MxEmulationTableFor(scale), pair);
+        for (int i = 0; i < 8; ++i) {
+          const uint32_t code = nearest.word[h] >> (4 * i) & 0xfu;
+          const float value = E2M1::Decode<float>(code & 7u) * E8M0::Decode(scale);
+          ASSERT_EQ(pair[i / 2] >> (16 * (i % 2)) & 0xffffu,
+                    static_cast<uint32_t>(EncodeBf16(value) | (code >> 3 << 15)))
+              << scale << " " << code;
+        }
+      }
+    }
+  }
+}
+
+TEST(MxEncode, TransformOf32HasTheBitsOfTheFormula) {
+  Random random(8);
+  for (int trial = 0; trial < 100000; ++trial) {
+    const SignMask signs = {{random.Bits(), 0, 0, 0}};
+    const float scale = std::ldexp(1.0f, static_cast<int>(random.Bits() % 200) - 100);
+    float expected[32];
+    float half[2][16];
+    for (int i = 0; i < 32; ++i) {
+      expected[i] = ToBf16(random.Value(scale));
+      half[i / 16][i % 16] = signs.Bit(i) ? -expected[i] : expected[i];
+    }
+    HadamardBf16<float>(expected, 32, 1, signs);
+    uint32_t split[2][8];
+    Hadamard32(half[0], half[1], split);
+    float amax = 0;
+    for (int h = 0; h < 2; ++h) {
+      float v[16];
+      UnpackSplit(split[h], v);
+      const uint32_t sign[2] = {SignsOfSplit(split[h][0], split[h][1], split[h][2], split[h][3]),
+                                SignsOfSplit(split[h][4], split[h][5], split[h][6], split[h][7])};
+      for (int i = 0; i < 16; ++i) {
+        const float want = expected[16 * h + i];
+        amax = std::max(amax, std::fabs(want));
+        ASSERT_EQ(std::fabs(v[i]), std::fabs(want)) << trial;
+        ASSERT_EQ(sign[i / 8] >> (4 * (i % 8) + 3) & 1u, BitsOf<float>(want) >> 31) << trial;
+      }
+    }
+    ASSERT_EQ(PairsAmax(split), amax) << trial;
+  }
+}
 
 // NaN, infinities, huge and tiny tensors: the exact path, statistics included.
 TEST(ExactBlock, MatchesTheReferenceForAnyInput) {

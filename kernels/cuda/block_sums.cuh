@@ -1,6 +1,7 @@
-// Sums over a thread block, added to a copy's head: integers, so that the order does not matter.
+// What thread blocks add to a copy's head: sums and maxima of integers, so that the order does not
+// matter.
 //
-// Thread-safety: called by all threads of a thread block of kThreads.
+// Thread-safety: functions with kThreads are called by all threads of a thread block of that size.
 #ifndef NIBBLE_KERNELS_CUDA_BLOCK_SUMS_CUH_
 #define NIBBLE_KERNELS_CUDA_BLOCK_SUMS_CUH_
 
@@ -8,6 +9,7 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/quantize_args.h"
 #include "kernels/formats/statistics.h"
 
 namespace nibble::gpu {
@@ -49,6 +51,20 @@ __device__ void AddAtomically(StatSums& to, const StatSums& sums) {
     atomicMin(reinterpret_cast<unsigned long long*>(&to.min_scale), least);
     atomicMax(reinterpret_cast<unsigned long long*>(&to.max_scale), most);
   }
+}
+
+// Adds what one thread has of a tile's figures to the head of a copy that has no amax pass.
+__device__ __forceinline__ void AddToHead(const CopyArgs& copy, uint32_t amax_bits,
+                                          uint32_t non_finite) {
+  if (copy.amax_pass) return;
+  if (non_finite != 0) {
+    atomicAdd(reinterpret_cast<unsigned long long*>(&copy.head->non_finite),
+              static_cast<unsigned long long>(non_finite));
+  }
+  if (!copy.find_amax) return;
+  // Most tiles do not raise the amax.
+  uint32_t* const head = reinterpret_cast<uint32_t*>(&copy.head->amax);
+  if (amax_bits > __ldcg(head)) atomicMax(head, amax_bits);
 }
 
 }  // namespace nibble::gpu

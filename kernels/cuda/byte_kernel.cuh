@@ -13,6 +13,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/block_sums.cuh"
 #include "kernels/cuda/byte_launch.h"
 #include "kernels/cuda/byte_phases.cuh"
 #include "kernels/cuda/byte_tile.cuh"
@@ -83,20 +84,6 @@ __device__ __forceinline__ void StoreCommonScale(const CopyArgs& copy, const Byt
   } else if (kBlocks == ByteBlocks::kTensor && place.row == 0 && place.col == 0) {
     StoreByteScale<kBlocks>(copy, 0, bits);
   }
-}
-
-// Adds a tile's figures to the head of a copy that has no amax pass; by one thread.
-__device__ __forceinline__ void AddToHead(const CopyArgs& copy, uint32_t amax_bits,
-                                          uint32_t non_finite) {
-  if (copy.amax_pass) return;
-  if (non_finite != 0) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(&copy.head->non_finite),
-              static_cast<unsigned long long>(non_finite));
-  }
-  if (!copy.find_amax) return;
-  // Most tiles do not raise the amax.
-  uint32_t* const head = reinterpret_cast<uint32_t*>(&copy.head->amax);
-  if (amax_bits > __ldcg(head)) atomicMax(head, amax_bits);
 }
 
 template <class E, bool kF32, bool kRow, bool kColumn, ByteBlocks kBlocks>

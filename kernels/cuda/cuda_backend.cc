@@ -87,7 +87,7 @@ CopyArgs ArgsOf(const QuantizeRequest& request, const CopyRequest& copy, CopyFig
   args.block_length = spec.block.cols;
   args.hadamard_size = spec.hadamard.size;
   args.signs = Signs(spec.hadamard);
-  for (int i = 0; i < 16; ++i) args.sign_bits[i] = args.signs.Bit(i) << 31;
+  for (int i = 0; i < 32; ++i) args.sign_bits[i] = args.signs.Bit(i) << 31;
   args.random = copy.random;
   args.step = copy.step;
   args.keys = gpu::RoundKeysOf(copy.random.seed);
@@ -240,8 +240,14 @@ absl::Status CudaBackend::EnqueueQuantize(const QuantizeArgs& args,
       NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchTile(of, stream()), "launch of the tile kernel"));
       return true;
     }
-    // Statistics of these formats come from the general kernels, which write everything.
-    if (with_statistics || !gpu::ByteTakes(of)) return false;
+    // Statistics of the other formats come from the general kernels, which write everything.
+    if (with_statistics) return false;
+    if (gpu::MxTakes(of)) {
+      Ran(absl::StrCat("mxfp4 ", NamesOf(of)));
+      NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchMx(of, stream()), "launch of the MXFP4 kernel"));
+      return true;
+    }
+    if (!gpu::ByteTakes(of)) return false;
     Ran(absl::StrCat("byte ", NamesOf(of)));
     NIBBLE_RETURN_IF_ERROR(StatusOf(gpu::LaunchByte(of, stream()), "launch of the byte kernel"));
     return true;

@@ -126,6 +126,58 @@ TEST_F(EmulatedBackend, PackedCopiesMatchInWholeAndCutTiles) {
   }
 }
 
+// MXFP4 as its preset has it, and without its transform: whole tiles, cut ones, several bands, and
+// numbers of every kind. Nothing of it is left to the general kernels.
+TEST_F(EmulatedBackend, MxCopiesMatchInWholeAndCutTilesOfAKernelOfTheirOwn) {
+  Checker checker(*cpu_, *cuda_);
+  struct Variant {
+    BlockShape block;
+    int hadamard;
+    Rounding rounding;
+  };
+  const Variant variants[] = {
+      {{1, 32}, 0, Rounding::kNearest},  {{1, 32}, 0, Rounding::kStochastic},
+      {{1, 32}, 32, Rounding::kNearest}, {{1, 32}, 32, Rounding::kStochastic},
+      {{32, 32}, 0, Rounding::kNearest}, {{32, 32}, 0, Rounding::kStochastic}};
+  const auto run = [&](int64_t rows, int64_t cols, const Variant& variant, int trial) {
+    CheckCase check;
+    check.seed = static_cast<uint64_t>(rows + trial);
+    check.temper = static_cast<Temper>(trial % static_cast<int>(Temper::kCount));
+    check.bf16 = trial % 2 == 0;
+    check.rows = rows;
+    check.cols = cols;
+    check.stride = cols + 16;
+    check.placement = {64, 32, rows + 96, cols + 64};
+    for (CheckCopy* copy : {&check.row, &check.column}) {
+      const bool column = copy == &check.column;
+      copy->wanted = ((1 + trial / 2 % 3) & (column ? 2 : 1)) != 0;
+      copy->spec = OperandSpec::Of(Format::kMxfp4);
+      copy->spec.block = variant.block;
+      copy->spec.rounding = variant.rounding;
+      if (column) copy->spec.hadamard.size = variant.hadamard;
+      copy->packed = trial % 5 != 0;
+      copy->emulated = copy->packed ? static_cast<EmulatedLayout>(trial % 3)
+                                    : static_cast<EmulatedLayout>(1 + trial % 2);
+      copy->random = {.seed = 3, .stream = column ? 2u : 1u, .step = 9};
+      copy->amax_factor = trial % 4 == 3 ? 1.0f : 0.0f;
+    }
+    const absl::Status status = checker.Run(check);
+    EXPECT_TRUE(status.ok()) << status;
+  };
+  int trial = 0;
+  for (const auto& [rows, cols] :
+       {std::pair(128, 128), {96, 160}, {32, 64}, {288, 224}, {1088, 32}}) {
+    for (const Variant& variant : variants) {
+      for (int i = 0; i < 7; ++i) run(rows, cols, variant, trial++);
+    }
+  }
+  EXPECT_EQ(checker.differences(), 0);
+  for (const auto& [path, tally] : checker.by_path()) {
+    EXPECT_EQ(path.find("general"), std::string::npos) << path;
+  }
+  EXPECT_EQ(checker.by_path().size(), 6u);  // of each source: row, column, both
+}
+
 TEST_F(EmulatedBackend, WritesTheHeadOfAnEmptyMatrix) {
   for (const FormatInfo& format : AllFormats()) {
     QuantizedTensor::Options options;

@@ -71,13 +71,13 @@ struct CopyArgs {
   bool emulated_transposed;
   bool column;
   bool stochastic;
-  // Only the general kernels take this copy. The others take NVFP4 without a transform or with one
-  // of size 16, and read the five fields that follow.
+  // The kernels of NVFP4 do not take this copy. They take NVFP4 without a transform or with one of
+  // size 16, and read the five fields that follow.
   bool general;
   bool square;    // blocks 16×16, otherwise 1×16
   bool hadamard;  // transform of size 16
   bool divide_first;
-  uint32_t sign_bits[16];  // of that transform: 0 or 0x80000000
+  uint32_t sign_bits[32];  // of a transform of at most this size: 0 or 0x80000000
   // Whether there is an amax pass; otherwise the quantising pass counts NaN and infinities, and
   // finds the amax of the head if it was not given.
   bool amax_pass;
@@ -105,6 +105,15 @@ struct QuantizeArgs {
   Source x;
   int copies;
   CopyArgs copy[2];
+};
+
+// The same, with a place for each copy.
+struct TilePair {
+  Source x;
+  bool row;
+  bool column;
+  CopyArgs row_copy;
+  CopyArgs column_copy;
 };
 
 }  // namespace nibble::gpu

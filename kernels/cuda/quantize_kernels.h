@@ -3,9 +3,9 @@
 //
 // A quantisation consists of: the amax pass if a copy needs one (LaunchTileAmax, or LaunchNaiveAmax
 // or LaunchGeneralAmax per copy), LaunchPrepare unless LaunchTileAmax ran (which also prepares),
-// then LaunchTile or LaunchByte for one or both copies, or LaunchNaive or LaunchGeneral per copy.
-// LaunchNaive with null outputs and `statistics` adds the statistics of a copy that a tile kernel
-// wrote.
+// then LaunchTile, LaunchMx or LaunchByte for one or both copies, or LaunchNaive or LaunchGeneral
+// per copy. LaunchNaive with null outputs and `statistics` adds the statistics of a copy that a
+// tile kernel wrote.
 //
 // Thread-safety: as CUDA streams.
 #ifndef NIBBLE_KERNELS_CUDA_QUANTIZE_KERNELS_H_
@@ -37,6 +37,12 @@ cudaError_t LaunchPrepare(const QuantizeArgs& args, cudaStream_t stream);
 // with or without one, with equal rounding and block shape, of an aligned source.
 bool TileTakes(const QuantizeArgs& args);
 cudaError_t LaunchTile(const QuantizeArgs& args, cudaStream_t stream);
+
+// Whether the fast kernel of MXFP4 supports these copies, without statistics: a row copy without a
+// transform and a column copy without one or with one of size 32, with equal rounding and block
+// shape, of whole blocks of an aligned source.
+bool MxTakes(const QuantizeArgs& args);
+cudaError_t LaunchMx(const QuantizeArgs& args, cudaStream_t stream);
 
 // Whether the fast kernel of one-byte elements supports these copies, without statistics: of one
 // format and block shape, rounded to nearest, without a transform, of an aligned source.

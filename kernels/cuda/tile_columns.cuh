@@ -68,9 +68,8 @@ __device__ __forceinline__ void TakeColumnF32(const float2 (&row)[16], float (&v
 // column's first element; `stride` in bytes.
 __device__ __forceinline__ void StoreEmulatedColumns(uint64_t to, uint32_t stride, bool transposed,
                                                      const BlockCodes (&codes)[2],
-                                                     const uint32_t (&scale_code)[2]) {
-  const EmulationTable table0 = EmulationTableFor(scale_code[0]);
-  const EmulationTable table1 = EmulationTableFor(scale_code[1]);
+                                                     const EmulationTable& table0,
+                                                     const EmulationTable& table1) {
   if (transposed) {
     StoreEmulatedRun(to, codes[0], table0);
     StoreEmulatedRun(to + stride, codes[1], table1);
@@ -178,7 +177,7 @@ __device__ __forceinline__ bool ColumnPhase(const CopyArgs& copy, const TilePlac
                               ? AddressOf(copy.emulated, line, stride, 2 * row0)
                               : AddressOf(copy.emulated, row0, stride, 2 * line);
       StoreEmulatedColumns(to, static_cast<uint32_t>(stride), copy.emulated_transposed, codes,
-                           scale_code);
+                           EmulationTableFor(scale_code[0]), EmulationTableFor(scale_code[1]));
     }
     tile += kStep * 16 * Shape::kRowBytes;
     scales_to += 2 * kStep;

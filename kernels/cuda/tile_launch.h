@@ -1,4 +1,5 @@
-// The instances of the tile kernel, one per source type and rounding, each in its own file.
+// The instances of the tile kernels of NVFP4 and of MXFP4, one per source type and rounding, each
+// in its own file.
 //
 // Thread-safety: as CUDA streams.
 #ifndef NIBBLE_KERNELS_CUDA_TILE_LAUNCH_H_
@@ -14,6 +15,11 @@ cudaError_t LaunchTileBf16Nearest(const QuantizeArgs& args, cudaStream_t stream)
 cudaError_t LaunchTileBf16Stochastic(const QuantizeArgs& args, cudaStream_t stream);
 cudaError_t LaunchTileF32Nearest(const QuantizeArgs& args, cudaStream_t stream);
 cudaError_t LaunchTileF32Stochastic(const QuantizeArgs& args, cudaStream_t stream);
+
+cudaError_t LaunchMxBf16Nearest(const TilePair& pair, cudaStream_t stream);
+cudaError_t LaunchMxBf16Stochastic(const TilePair& pair, cudaStream_t stream);
+cudaError_t LaunchMxF32Nearest(const TilePair& pair, cudaStream_t stream);
+cudaError_t LaunchMxF32Stochastic(const TilePair& pair, cudaStream_t stream);
 
 }  // namespace nibble::gpu
 

@@ -55,20 +55,30 @@ __device__ __forceinline__ uint32_t PanelRows(uint32_t panel, int first_row) {
   return panel + (first_row + lane % 16) * kPanelRowBytes + (lane / 16 ^ lane % 8) * 16;
 }
 
-// A warp's sixteen rows of a panel as left fragments, row by row times `factor`; rows of factor 0
-// are zeros.
-__device__ __forceinline__ void LoadScaledRows(uint32_t panel_rows, const float (&factor)[2],
-                                               uint32_t (&left)[16]) {
+// Calls use(i, pair) with the pairs of neighbours of a warp's sixteen rows of a panel, as fragments:
+// pair i is in row i % 2 of the lane's two. An accumulator has it at AccumulatorOf(i).
+template <class Use>
+__device__ __forceinline__ void ForPanelPairs(uint32_t panel_rows, Use use) {
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
     uint32_t raw[4];
     LoadMatrices(raw, panel_rows ^ (c * 32));
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float f = factor[e % 2];
-      left[4 * c + e] = f == 0.0f ? 0u : Bf16Pair(First(raw[e]) * f, Second(raw[e]) * f);
-    }
+    for (int e = 0; e < 4; ++e) use(4 * c + e, raw[e]);
   }
+}
+__device__ __forceinline__ constexpr int AccumulatorOf(int i) {
+  return i / 4 * 8 + i % 4 / 2 * 4 + i % 2 * 2;
+}
+
+// A warp's sixteen rows of a panel as left fragments, row by row times `factor`; rows of factor 0
+// are zeros.
+__device__ __forceinline__ void LoadScaledRows(uint32_t panel_rows, const float (&factor)[2],
+                                               uint32_t (&left)[16]) {
+  ForPanelPairs(panel_rows, [&](int i, uint32_t pair) {
+    const float f = factor[i % 2];
+    left[i] = f == 0.0f ? 0u : Bf16Pair(First(pair) * f, Second(pair) * f);
+  });
 }
 // Pairs of neighbouring accumulators, rounded.
 template <int kCount>
@@ -81,32 +91,37 @@ __device__ __forceinline__ void RoundPairs(const float (&x)[kCount],
 __device__ __forceinline__ void DotRows(uint32_t panel_rows, const float (&x)[32],
                                         float (&dot)[2]) {
   dot[0] = dot[1] = 0;
-#pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    uint32_t raw[4];
-    LoadMatrices(raw, panel_rows ^ (c * 32));
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int at = 8 * c + e / 2 * 4 + e % 2 * 2;
-      dot[e % 2] = fmaf(First(raw[e]), x[at], dot[e % 2]);
-      dot[e % 2] = fmaf(Second(raw[e]), x[at + 1], dot[e % 2]);
-    }
-  }
+  ForPanelPairs(panel_rows, [&](int i, uint32_t pair) {
+    dot[i % 2] = fmaf(First(pair), x[AccumulatorOf(i)], dot[i % 2]);
+    dot[i % 2] = fmaf(Second(pair), x[AccumulatorOf(i) + 1], dot[i % 2]);
+  });
   dot[0] = SumOfRow(dot[0]);
   dot[1] = SumOfRow(dot[1]);
 }
 // x += a warp's rows of a panel · factor.
 __device__ __forceinline__ void AddScaledRows(uint32_t panel_rows, float factor, float (&x)[32]) {
+  ForPanelPairs(panel_rows, [&](int i, uint32_t pair) {
+    float* const at = x + AccumulatorOf(i);
+    at[0] = fmaf(factor, First(pair), at[0]);
+    at[1] = fmaf(factor, Second(pair), at[1]);
+  });
+}
+// A quadrant's accumulator on its way from the warpgroup off the diagonal to the one with the same
+// rows: four numbers of all threads after the other. `place`: of a thread in the warpgroup.
+__device__ __forceinline__ void LeaveAccumulator(const float (&x)[32], float4* place) {
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    uint32_t raw[4];
-    LoadMatrices(raw, panel_rows ^ (c * 32));
+  for (int i = 0; i < 8; ++i) {
+    place[i * kWarpgroup] = make_float4(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
+  }
+}
+__device__ __forceinline__ void AddAccumulator(const float4* place, float (&x)[32]) {
 #pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int at = 8 * c + e / 2 * 4 + e % 2 * 2;
-      x[at] = fmaf(factor, First(raw[e]), x[at]);
-      x[at + 1] = fmaf(factor, Second(raw[e]), x[at + 1]);
-    }
+  for (int i = 0; i < 8; ++i) {
+    const float4 part = place[i * kWarpgroup];
+    x[4 * i] += part.x;
+    x[4 * i + 1] += part.y;
+    x[4 * i + 2] += part.z;
+    x[4 * i + 3] += part.w;
   }
 }
 // Writes a warp's rows [16, 64], given as pairs of accumulators, to its rows of a panel and from

@@ -170,24 +170,14 @@ __global__ __launch_bounds__(kOutputThreads,
 
     float4* const earlier_y = reinterpret_cast<float4*>(memory + Layout::kEarlier) + thread;
     if (off_diagonal) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        earlier_y[i * kWarpgroup] = make_float4(y[4 * i], y[4 * i + 1], y[4 * i + 2], y[4 * i + 3]);
-      }
+      LeaveAccumulator(y, earlier_y);
       ArriveAtBarrier(kEarlierBarrier, 2 * kWarpgroup);
       if (n + 1 < lanes) token.Publish(decays[(n + 1) % 2], thread);
       continue;
     }
     if (warpgroup == 1) {
       WaitAtBarrier(kEarlierBarrier, 2 * kWarpgroup);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float4 part_y = earlier_y[i * kWarpgroup];
-        y[4 * i] += part_y.x;
-        y[4 * i + 1] += part_y.y;
-        y[4 * i + 2] += part_y.z;
-        y[4 * i + 3] += part_y.w;
-      }
+      AddAccumulator(earlier_y, y);
     }
     const LaneColumns columns = ColumnsOf(args, lane_begin + n);
     AddScaledRows(PanelRows(x_tile, block * kBlock), __ldg(args.d + columns.head), y);

@@ -286,11 +286,7 @@ __global__ __launch_bounds__(kPairThreads,
     float4* const later_du = reinterpret_cast<float4*>(memory + Layout::kLater) + thread;
     float* const later_sums = reinterpret_cast<float*>(memory + Layout::kLaterSums) + row0 % kHalf;
     if (off_diagonal) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        later_du[i * kWarpgroup] =
-            make_float4(du[4 * i], du[4 * i + 1], du[4 * i + 2], du[4 * i + 3]);
-      }
+      LeaveAccumulator(du, later_du);
       if (quad == 0) {
         later_sums[0] = balance[0];
         later_sums[8] = balance[1];
@@ -301,14 +297,7 @@ __global__ __launch_bounds__(kPairThreads,
     }
     if (warpgroup == 0) {
       WaitAtBarrier(kLaterBarrier, 2 * kWarpgroup);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float4 x = later_du[i * kWarpgroup];
-        du[4 * i] += x.x;
-        du[4 * i + 1] += x.y;
-        du[4 * i + 2] += x.z;
-        du[4 * i + 3] += x.w;
-      }
+      AddAccumulator(later_du, du);
       balance[0] += later_sums[0];
       balance[1] += later_sums[8];
     }
