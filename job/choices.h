@@ -24,6 +24,7 @@ enum class JobDevice : uint8_t { kCpu, kCuda };
 enum class JobProducts : uint8_t { kFastest, kNative, kEmulated };
 enum class JobCollectives : uint8_t { kAuto, kNccl, kStaged };
 enum class JobReduction : uint8_t { kRankOrder, kNccl };
+enum class JobExchange : uint8_t { kAuto, kCopies, kNccl };
 enum class JobSharding : uint8_t { kOptimizer, kGradients, kWeights };  // as plan/sharding.h
 // Events of a job that can be posted; the coordinator maps its own events to them
 // (server/state/entities.h).
@@ -120,6 +121,9 @@ inline constexpr Choice<JobCollectives> kChoices<JobCollectives>[] = {
 template <>
 inline constexpr Choice<JobReduction> kChoices<JobReduction>[] = {
     {JobReduction::kRankOrder, "rank_order"}, {JobReduction::kNccl, "nccl"}};
+template <>
+inline constexpr Choice<JobExchange> kChoices<JobExchange>[] = {
+    {JobExchange::kAuto, "auto"}, {JobExchange::kCopies, "copies"}, {JobExchange::kNccl, "nccl"}};
 template <>
 inline constexpr Choice<JobSharding> kChoices<JobSharding>[] = {
     {JobSharding::kOptimizer, "optimizer"}, {JobSharding::kOptimizer, "zero1"},

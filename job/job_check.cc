@@ -87,7 +87,8 @@ void CheckProducts(const JobSpec& spec, Problems& problems) {
 }
 
 void CheckCollectives(const JobSpec& spec, Problems& problems) {
-  if (!Sound(problems, {"resources.device", "resources.collectives", "resources.reduction"})) {
+  if (!Sound(problems, {"resources.device", "resources.collectives", "resources.reduction",
+                        "resources.exchange"})) {
     return;
   }
   const ResourceSpec& resources = spec.resources;
@@ -96,6 +97,17 @@ void CheckCollectives(const JobSpec& spec, Problems& problems) {
     problems.Add("resources.collectives",
                  absl::StrCat(std::string(ChoiceName(resources.collectives)),
                               " needs resources.device: cuda; ranks on CPUs exchange over TCP"));
+  }
+  if (resources.exchange == JobExchange::kCopies) {
+    if (on_cpu) {
+      problems.Add("resources.exchange", "copies needs resources.device: cuda");
+    } else if (resources.collectives == JobCollectives::kStaged) {
+      problems.Add("resources.exchange",
+                   "copies cannot be combined with resources.collectives: staged");
+    } else if (resources.reduction == JobReduction::kNccl) {
+      problems.Add("resources.exchange",
+                   "copies cannot be combined with resources.reduction: nccl");
+    }
   }
   if (resources.reduction != JobReduction::kNccl) return;
   if (on_cpu) {

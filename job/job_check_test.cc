@@ -258,6 +258,23 @@ TEST(JobCheckTest, NcclNeedsCards) {
   EXPECT_EQ(CheckError(spec), "resources.reduction: nccl needs resources.device: cuda");
 }
 
+TEST(JobCheckTest, CopyEnginesNeedCardsThatSumInRankOrder) {
+  JobSpec spec = Valid();
+  spec.resources.exchange = JobExchange::kCopies;
+  EXPECT_EQ(CheckError(spec), "resources.exchange: copies needs resources.device: cuda");
+  spec.resources.device = JobDevice::kCuda;
+  EXPECT_TRUE(Validate(spec).ok());
+  spec.resources.collectives = JobCollectives::kStaged;
+  EXPECT_EQ(CheckError(spec),
+            "resources.exchange: copies cannot be combined with resources.collectives: staged");
+  spec.resources.collectives = JobCollectives::kAuto;
+  spec.resources.reduction = JobReduction::kNccl;
+  EXPECT_EQ(CheckError(spec),
+            "resources.exchange: copies cannot be combined with resources.reduction: nccl");
+  spec.resources.exchange = JobExchange::kAuto;
+  EXPECT_TRUE(Validate(spec).ok());
+}
+
 TEST(JobCheckTest, ChangesHaveATimeInTheRunAndChangeSomething) {
   JobSpec spec = Valid();
   spec.changes = {

@@ -372,6 +372,11 @@ const Record<ResourceSpec>& ResourceRecord() {
                 "order in which gradients are summed over ranks. rank_order: by rank, so that a "
                 "result depends on nothing but the inputs and the number of ranks; nccl: in "
                 "NCCL's own order, which depends on the cards and how they are linked"),
+          OneOf("exchange", &S::exchange,
+                "what moves gradients and weights between cards that use NCCL. copies: the cards' "
+                "copy engines, beside which GEMMs keep their rate; all ranks must be on one host "
+                "and map one another's memory. nccl: NCCL's kernels. auto: copies where every rank "
+                "can, else nccl. Sums have the same bits. The event start records which"),
           OneOf("sharding", &S::sharding,
                 "what each rank stores its part only of, in the levels of ZeRO. optimizer: "
                 "masters and moments; gradients: also the sums of the gradients; weights: also "

@@ -155,6 +155,7 @@ struct ResourceSpec {
   JobDevice device = JobDevice::kCpu;
   JobCollectives collectives = JobCollectives::kAuto;
   JobReduction reduction = JobReduction::kRankOrder;
+  JobExchange exchange = JobExchange::kAuto;
   JobSharding sharding = JobSharding::kOptimizer;
   friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
 };

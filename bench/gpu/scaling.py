@@ -2,14 +2,15 @@
 """Weak scaling: the same work per card on one and more cards of this machine, every level of sharding, beside PyTorch's DDP.
 
     bench/gpu/scaling.py BIN [--worlds 1 2 4] [--models 1.2B 124M] [--recipes bf16 nvfp4] [--sharding optimizer ...]
-                             [--rounds 1] [--steps 15] [--no-torch]
+                             [--exchanges auto nccl] [--rounds 1] [--steps 15] [--no-torch]
 
 BIN: the directory of nibble-trainer. Whole steps of nibble-trainer on random tokens, as a job runs them; the rate of a run is
 its median over steps without the first four. Each number of ranks runs every way once a round, so that what is compared is
-measured within minutes. PyTorch (bench/peers/torch_transformer.py, compiled, BF16) runs under torchrun. Prints tokens per
-second of all cards, the lowest and highest of the rounds, the share of the rate on one card times the number of cards, what a
-step of rank 0 waited for gathers and reductions in milliseconds, and the planned memory of a rank (PyTorch: its peak). Exits 1
-if a run failed. --traces DIR keeps a timeline of two steps of each run, for Perfetto.
+measured within minutes. --exchanges: what moves gradients and weights (resources.exchange). PyTorch
+(bench/peers/torch_transformer.py, compiled, BF16) runs under torchrun. Prints tokens per second of all cards, the lowest and
+highest of the rounds, the share of the rate on one card times the number of cards, what a step of rank 0 waited for gathers
+and reductions in milliseconds, and the planned memory of a rank (PyTorch: its peak). Exits 1 if a run failed. --traces DIR
+keeps a timeline of two steps of each run, for Perfetto.
 """
 
 import argparse
@@ -44,12 +45,12 @@ data: {train: [{path: %(tokens)s, token_width: 2}], tokenizer_label: random, seq
 training: {steps: %(steps)d, batch: %(batch)d, micro_batch: %(micro_batch)d, validate_every: 0, seed: 1}
 metrics: {log_every: 1, precision_every: 0}
 checkpoints: {every: 0, at_end: false}
-resources: {ranks: %(ranks)d, device: %(device)s, sharding: %(sharding)s}
+resources: {ranks: %(ranks)d, device: %(device)s, sharding: %(sharding)s, exchange: %(exchange)s}
 output: {directory: %(output)s}
 """
 
 
-def ours(programs, root, model, recipe, ranks, sharding, arguments):
+def ours(programs, root, model, recipe, ranks, sharding, exchange, arguments):
     """The trainer's steps without the first ones and its planned memory in bytes, or None."""
     what = MODELS[model]
     output = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=root))
@@ -57,14 +58,16 @@ def ours(programs, root, model, recipe, ranks, sharding, arguments):
     spec.write_text(JOB % {
         "model": what["model"], "recipe": recipe, "tokens": root / f"{model}.bin", "sequence": what["sequence"],
         "steps": arguments.steps, "batch": what["batch"] * ranks, "micro_batch": what["batch"], "ranks": ranks, "sharding": sharding,
-        "device": arguments.device, "output": output / "out"})
+        "exchange": exchange, "device": arguments.device, "output": output / "out"})
     command = [str(programs / "nibble-trainer"), "--spec", str(spec), "--quiet"]
     if arguments.traces:
         arguments.traces.mkdir(parents=True, exist_ok=True)
-        command += ["--trace", str(arguments.traces / f"{model}-{recipe}-{sharding}-{ranks}.json"), "--trace-after", "1"]
+        trace = arguments.traces / f"{model}-{recipe}-{sharding}-{exchange}-{ranks}.json"
+        command += ["--trace", str(trace), "--trace-after", "1"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        print(f"{model} {recipe} {sharding} on {ranks}: exit {done.returncode}: {done.stderr.strip()[-600:]}", flush=True)
+        print(f"{model} {recipe} {sharding} {exchange} on {ranks}: exit {done.returncode}: {done.stderr.strip()[-600:]}",
+              flush=True)
         return None, 0
     lines = [json.loads(line) for line in (output / "out" / "events.jsonl").read_text().splitlines()]
     planned = next((event["total"] for event in lines if event["event"] == "memory"), 0)
@@ -90,6 +93,7 @@ def main():
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["1.2B", "124M"])
     parser.add_argument("--recipes", nargs="+", default=["bf16", "nvfp4"])
     parser.add_argument("--sharding", nargs="+", default=["optimizer", "gradients", "weights"])
+    parser.add_argument("--exchanges", nargs="+", choices=["auto", "copies", "nccl"], default=["auto"])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--no-torch", dest="torch", action="store_false")
@@ -104,6 +108,7 @@ def main():
         count = max(arguments.worlds) * what["batch"] * (what["sequence"] + 1) * 4
         tokens = array.array("H", (source.randrange(what["vocabulary"]) for _ in range(count)))
         (root / f"{model}.bin").write_bytes(tokens.tobytes())
+    several = [(sharding, exchange) for sharding in arguments.sharding for exchange in arguments.exchanges]
     rates, waits, memory, failed = {}, {}, {}, False
     for _ in range(arguments.rounds):
         for model in arguments.models:
@@ -112,28 +117,29 @@ def main():
                     found = torchs(model, ranks, arguments)
                     failed |= found is None
                     if found:
-                        rates.setdefault((model, "torch bf16", "ddp", ranks), []).append(found["tokens_per_s"])
-                        memory[model, "torch bf16", "ddp", ranks] = found["peak_memory_mib"]
+                        rates.setdefault((model, "torch bf16", "ddp", "-", ranks), []).append(found["tokens_per_s"])
+                        memory[model, "torch bf16", "ddp", "-", ranks] = found["peak_memory_mib"]
                 for recipe in arguments.recipes:
-                    for sharding in arguments.sharding if ranks > 1 else ["optimizer"]:
-                        steps, planned = ours(programs, root, model, recipe, ranks, sharding, arguments)
+                    for sharding, exchange in several if ranks > 1 else [("optimizer", "auto")]:
+                        steps, planned = ours(programs, root, model, recipe, ranks, sharding, exchange, arguments)
                         failed |= not steps
                         if not steps:
                             continue
-                        key = (model, recipe, sharding, ranks)
+                        key = (model, recipe, sharding, exchange, ranks)
                         tokens = MODELS[model]["batch"] * MODELS[model]["sequence"] * ranks
                         rates.setdefault(key, []).append(tokens / statistics.median(step["seconds"] for step in steps))
                         waits[key] = [statistics.median(step[part] for step in steps)
                                       for part in ("weights_seconds", "reduce_seconds")]
                         memory[key] = planned / 2**20
-    print(f"{'model':8}{'run':12}{'sharding':11}{'cards':>5}{'tokens/s':>11}{'lowest':>10}{'highest':>10}{'of linear':>11}{'gather ms':>11}"
-          f"{'reduce ms':>11}{'MiB':>8}")
-    for key, found in sorted(rates.items(), key=lambda item: (item[0][0], item[0][1], item[0][3], item[0][2])):
-        model, run, sharding, ranks = key
-        one = rates.get((model, run, "ddp" if run.startswith("torch") else "optimizer", 1))
+    print(f"{'model':8}{'run':12}{'sharding':11}{'exchange':9}{'cards':>5}{'tokens/s':>11}{'lowest':>10}{'highest':>10}"
+          f"{'of linear':>11}{'gather ms':>11}{'reduce ms':>11}{'MiB':>8}")
+    for key, found in sorted(rates.items(), key=lambda item: (item[0][0], item[0][1], item[0][4], item[0][2], item[0][3])):
+        model, run, sharding, exchange, ranks = key
+        alone = ("ddp", "-") if run.startswith("torch") else ("optimizer", "auto")
+        one = rates.get((model, run, *alone, 1))
         share = f"{statistics.median(found) / ranks / statistics.median(one):.3f}" if one else "-"
         gather, reduce = (f"{1e3 * wait:.2f}" for wait in waits[key]) if key in waits else ("-", "-")
-        print(f"{model:8}{run:12}{sharding:11}{ranks:5d}{statistics.median(found):11.0f}{min(found):10.0f}{max(found):10.0f}"
+        print(f"{model:8}{run:12}{sharding:11}{exchange:9}{ranks:5d}{statistics.median(found):11.0f}{min(found):10.0f}{max(found):10.0f}"
               f"{share:>11}{gather:>11}{reduce:>11}{memory[key]:8.0f}")
     return 1 if failed else 0
 

@@ -23,6 +23,7 @@ struct RankArguments {
   int rank = -1;  // -1: the process that starts the ranks
   int world = 1;
   std::string rendezvous;
+  std::string exchange = "auto";  // auto, copies, nccl: as CardExchange
   int64_t seed = 1;
   int64_t timeout_ms = 60'000;
 };
@@ -40,7 +41,8 @@ class CheckRank {
   CudaDevice& card() { return *card_; }
   Backend& backend() { return card_->backend(); }
 
-  // A group of the hosts, and the collective of the cards through NCCL.
+  // A group of the hosts, and the collective of the cards through NCCL, by the exchange that the
+  // arguments name.
   absl::StatusOr<std::unique_ptr<Collective>> Join(const std::string& name) const;
   absl::StatusOr<std::unique_ptr<Collective>> Connect(NcclSums sums);
 
@@ -83,8 +85,17 @@ struct LossCase {
 std::vector<std::string> LossKinds();
 int CheckLoss(CheckRank& rank, const LossCase& loss);
 
-// Times the collectives in rank order beside NCCL's own; rank 0 prints the table.
+// Times the collectives in rank order, by copy engines and by NCCL's kernels, beside NCCL's own;
+// rank 0 prints the table.
 int TimeCollectives(CheckRank& rank);
+
+// Times GEMMs alone and beside each kind of exchange; rank 0 prints the table.
+int TimeBesideGemms(CheckRank& rank);
+
+// How a group of NCCL's is made for timing; all ranks call it.
+enum class TimedExchange { kCopies, kKernels, kNcclsOwn };
+absl::StatusOr<std::unique_ptr<RankGroup>> NewTimedGroup(CheckRank& rank, Collective& hosts,
+                                                         TimedExchange exchange);
 
 }  // namespace nibble::bench
 

@@ -1,8 +1,9 @@
 // Ranks on the cards of this machine, connected by NCCL: checks every collective bit for bit, loses
-// ranks in the middle of each kind, and times the sums in rank order beside NCCL's own.
+// ranks in the middle of each kind, times the sums in rank order beside NCCL's own, and times GEMMs
+// beside them.
 //
 //   nccl_check --ranks 2                 everything; a table last
-//   nccl_check --ranks 2 --only time     "check", "loss" or "time" alone
+//   nccl_check --ranks 2 --only time     "check", "loss", "time" or "beside" (GEMMs) alone
 //
 // It starts itself once per rank, each on a card of its own. Exits 1 if a check fails.
 #include <signal.h>
@@ -39,29 +40,31 @@ void Print(const std::string& text) {
 }
 
 // Whether all ranks of a part ended well.
-bool Launch(const CheckArguments& arguments, const std::string& part) {
+bool Launch(const CheckArguments& arguments, const std::string& part, const std::string& exchange) {
   const auto launched =
       LaunchLocal({.ranks = static_cast<int>(arguments.ranks),
                    .arguments = {"--only", part, "--cases", absl::StrCat(arguments.cases), "--seed",
-                                 absl::StrCat(arguments.rank.seed)}});
+                                 absl::StrCat(arguments.rank.seed), "--exchange", exchange}});
   if (launched.ok() && launched->ok()) return true;
   Print(absl::StrCat(
       part, ": FAILED: ", launched.ok() ? launched->Describe() : launched.status().ToString()));
   return false;
 }
 
-bool LaunchLoss(const CheckArguments& arguments, const LossCase& loss) {
-  const std::string what = absl::StrCat(loss.kind, ", rank ", loss.victim, " ", loss.how, " after ",
-                                        loss.after_ms, " ms");
+bool LaunchLoss(const CheckArguments& arguments, const LossCase& loss,
+                const std::string& exchange) {
+  const std::string what = absl::StrCat(loss.kind, ", exchange ", exchange, ", rank ", loss.victim,
+                                        " ", loss.how, " after ", loss.after_ms, " ms");
   // A rank that was stopped ends once the launcher kills it, which it does this long after the
   // first other one has ended.
   const auto grace = std::chrono::seconds(loss.how == "killed" ? 20 : 8);
-  const auto launched = LaunchLocal(
-      {.ranks = static_cast<int>(arguments.ranks),
-       .arguments = {"--only", "loss", "--loss-kind", loss.kind, "--loss-how", loss.how, "--victim",
-                     absl::StrCat(loss.victim), "--after-ms", absl::StrCat(loss.after_ms),
-                     "--timeout-ms", absl::StrCat(arguments.loss_timeout_ms)},
-       .grace = grace});
+  const auto launched =
+      LaunchLocal({.ranks = static_cast<int>(arguments.ranks),
+                   .arguments = {"--only", "loss", "--loss-kind", loss.kind, "--loss-how", loss.how,
+                                 "--victim", absl::StrCat(loss.victim), "--after-ms",
+                                 absl::StrCat(loss.after_ms), "--timeout-ms",
+                                 absl::StrCat(arguments.loss_timeout_ms), "--exchange", exchange},
+                   .grace = grace});
   if (!launched.ok()) {
     Print(absl::StrCat(what, ": FAILED: ", launched.status().ToString()));
     return false;
@@ -93,30 +96,46 @@ int Parent(CheckArguments arguments) {
   };
   int64_t losses = 0, failures = 0;
   std::string summary;
+  // By copy engines if the ranks can, which each part prints, and by NCCL's kernels.
+  std::vector<std::string> exchanges = {arguments.rank.exchange};
+  if (arguments.rank.exchange == "auto" && arguments.ranks > 1) exchanges.push_back("nccl");
   if (wants("check")) {
-    const bool good = Launch(arguments, "check");
-    failures += good ? 0 : 1;
-    absl::StrAppend(&summary, "collectives ", good ? "ok" : "FAILED", "; ");
+    for (const std::string& exchange : exchanges) {
+      const bool good = Launch(arguments, "check", exchange);
+      failures += good ? 0 : 1;
+      absl::StrAppend(&summary, "collectives, exchange ", exchange, ": ", good ? "ok" : "FAILED",
+                      "; ");
+    }
   }
   if (wants("loss") && arguments.ranks == 1) absl::StrAppend(&summary, "one rank: none to lose; ");
   if (wants("loss") && arguments.ranks > 1) {
-    std::vector<LossCase> cases;
-    for (const std::string& kind : LossKinds()) cases.push_back({.kind = kind, .how = "killed"});
-    cases.push_back({.kind = "ReduceScatter", .how = "stopped"});
-    cases.push_back({.kind = "AllGather", .how = "late"});
+    std::vector<std::pair<LossCase, std::string>> cases;
+    const std::string& usual = exchanges.front();
+    for (const std::string& kind : LossKinds()) {
+      cases.push_back({{.kind = kind, .how = "killed"}, usual});
+    }
+    cases.push_back({{.kind = "ReduceScatter", .how = "stopped"}, usual});
+    cases.push_back({{.kind = "ReduceScatter", .how = "late"}, usual});
+    cases.push_back({{.kind = "AllGather", .how = "late"}, usual});
+    if (exchanges.size() > 1) {
+      cases.push_back({{.kind = "ReduceScatter", .how = "killed"}, exchanges.back()});
+      cases.push_back({{.kind = "AllGather", .how = "killed"}, exchanges.back()});
+    }
     int64_t failed = 0;
-    for (LossCase& loss : cases) {
+    for (auto& [loss, exchange] : cases) {
       const uint64_t draw =
           Mix(static_cast<uint64_t>(arguments.rank.seed), static_cast<uint64_t>(losses++));
       loss.victim = static_cast<int>(draw % static_cast<uint64_t>(arguments.ranks));
       loss.after_ms = static_cast<int64_t>(20 + (draw >> 32) % 200);
-      failed += LaunchLoss(arguments, loss) ? 0 : 1;
+      failed += LaunchLoss(arguments, loss, exchange) ? 0 : 1;
     }
     failures += failed;
     absl::StrAppend(&summary, losses, " lost ranks, ", failed, " FAILED; ");
   }
   // Last, so that the table is what one sees.
-  if (wants("time")) failures += Launch(arguments, "time") ? 0 : 1;
+  if (wants("time")) failures += Launch(arguments, "time", arguments.rank.exchange) ? 0 : 1;
+  if (wants("beside") && arguments.ranks > 1)
+    failures += Launch(arguments, "beside", arguments.rank.exchange) ? 0 : 1;
   Print(absl::StrCat("nccl_check: ", arguments.ranks, " ranks: ", summary, failures, " failures"));
   return failures == 0 ? 0 : 1;
 }
@@ -129,7 +148,7 @@ int Rank(const CheckArguments& arguments) {
   }
   if (arguments.only == "check") return CheckCollectives(**rank, arguments.cases);
   if (arguments.only == "loss") return CheckLoss(**rank, arguments.loss);
-  return TimeCollectives(**rank);
+  return arguments.only == "beside" ? TimeBesideGemms(**rank) : TimeCollectives(**rank);
 }
 
 int Main(int argc, char** argv) {
@@ -138,7 +157,13 @@ int Main(int argc, char** argv) {
   app.Add("--ranks", arguments.ranks, "Ranks, each on its own card")
       .WholeNumber(1, kMaxLocalRanks)
       .ShowDefault();
-  app.Add("--only", arguments.only, "One part alone").OneOf({"check", "loss", "time"});
+  app.Add("--only", arguments.only, "One part alone").OneOf({"check", "loss", "time", "beside"});
+  app.Add("--exchange", arguments.rank.exchange,
+          "What moves data where ranks are checked and lost; auto: copy engines, and NCCL's "
+          "kernels, "
+          "too")
+      .OneOf({"auto", "copies", "nccl"})
+      .ShowDefault();
   app.Add("--cases", arguments.cases, "Sizes that are checked").AtLeast(1).ShowDefault();
   app.Add("--seed", arguments.rank.seed, "Of sizes, values and times").ShowDefault();
   app.Add("--loss-timeout-ms", arguments.loss_timeout_ms, "Timeout where ranks are lost")

@@ -1,4 +1,5 @@
-// The collectives in rank order beside NCCL's own, in the same run. Bus bandwidth as NCCL's tests
+// The collectives in rank order, moved by copy engines and by NCCL's kernels, beside NCCL's own, in
+// the same run. Bus bandwidth as NCCL's tests
 // count it: the bytes that a link carries in the best case, (n - 1) / n of the buffer for a
 // reduce-scatter or an all-gather, twice that for an all-reduce.
 #include <algorithm>
@@ -63,24 +64,14 @@ class Stopwatch {
   uint64_t number_ = 0;
 };
 
-absl::StatusOr<std::unique_ptr<RankGroup>> NewGroup(CheckRank& rank, Collective& hosts,
-                                                    NcclSums sums) {
-  NcclId id = {};
-  if (rank.rank() == 0) {
-    NIBBLE_ASSIGN_OR_RETURN(id, NewNcclId());
-  }
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<uint64_t> all, hosts.ExchangeSmall(id));
-  std::copy_n(all.begin(), id.size(), id.begin());
-  return ConnectNccl(rank.backend(),
-                     {.rank = rank.rank(), .world = rank.world(), .id = id, .sums = sums});
-}
-
 absl::Status TimeAll(CheckRank& rank) {
   NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<Collective> hosts, rank.Join("times"));
-  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> ours,
-                          NewGroup(rank, *hosts, NcclSums::kRankOrder));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> copies,
+                          NewTimedGroup(rank, *hosts, TimedExchange::kCopies));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> kernels,
+                          NewTimedGroup(rank, *hosts, TimedExchange::kKernels));
   NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<RankGroup> own,
-                          NewGroup(rank, *hosts, NcclSums::kLibrary));
+                          NewTimedGroup(rank, *hosts, TimedExchange::kNcclsOwn));
   const int world = rank.world(), me = rank.rank();
   const auto most = static_cast<size_t>(kSizes[std::size(kSizes) - 1]);
   NIBBLE_ASSIGN_OR_RETURN(const Buffer in, rank.backend().memory().Allocate(most));
@@ -90,7 +81,8 @@ absl::Status TimeAll(CheckRank& rank) {
   NIBBLE_ASSIGN_OR_RETURN(Stopwatch watch, Stopwatch::Create(rank, *hosts));
   float* const data = in.data<float>();
 
-  TextTable table({"collective", "MiB", "rank order ms", "GB/s", "NCCL's own ms", "GB/s", "ratio"});
+  TextTable table({"collective", "MiB", "copies ms", "GB/s", "kernels ms", "GB/s", "NCCL's own ms",
+                   "GB/s", "ratio"});
   for (const char* const name : {"all-reduce", "all-gather", "reduce-scatter"}) {
     for (const int64_t wanted : kSizes) {
       const int64_t count = wanted / (4 * world) / 32 * 32;
@@ -122,23 +114,30 @@ absl::Status TimeAll(CheckRank& rank) {
         };
       }
       NIBBLE_ASSIGN_OR_RETURN(const double own_seconds, watch.Time(*own, library, bytes));
-      NIBBLE_ASSIGN_OR_RETURN(const double our_seconds, watch.Time(*ours, ordered, bytes));
+      NIBBLE_ASSIGN_OR_RETURN(const double copy_seconds, watch.Time(*copies, ordered, bytes));
+      NIBBLE_ASSIGN_OR_RETURN(const double kernel_seconds, watch.Time(*kernels, ordered, bytes));
       const double wire = factor * static_cast<double>(bytes) * (world - 1) / world;
       const auto rate = [&](double seconds) {
         return world == 1 ? std::string("-") : absl::StrFormat("%.0f", wire / seconds / 1e9);
       };
-      table.Add({name, absl::StrCat(wanted / kMiB), absl::StrFormat("%.3f", our_seconds * 1e3),
-                 rate(our_seconds), absl::StrFormat("%.3f", own_seconds * 1e3), rate(own_seconds),
-                 absl::StrFormat("%.2f", our_seconds / own_seconds)});
+      std::vector<std::string> row = {name, absl::StrCat(wanted / kMiB)};
+      for (const double seconds : {copy_seconds, kernel_seconds, own_seconds}) {
+        row.push_back(absl::StrFormat("%.3f", seconds * 1e3));
+        row.push_back(rate(seconds));
+      }
+      row.push_back(absl::StrFormat("%.2f", copy_seconds / own_seconds));
+      table.Add(row);
     }
   }
   // The groups of this rank end when the others need nothing of it.
   NIBBLE_RETURN_IF_ERROR(rank.backend().Synchronize());
   NIBBLE_RETURN_IF_ERROR(hosts->Barrier());
   if (me == 0) {
-    std::printf("%s: %s beside %s, %d ranks, medians of %d rounds, bus bandwidth\n%s",
-                rank.backend().Name().c_str(), ours->Name().c_str(), own->Name().c_str(), world,
-                kRounds, table.Text().c_str());
+    std::printf(
+        "%s: copies: %s; kernels: %s; beside %s; %d ranks, medians of %d rounds, bus "
+        "bandwidth; ratio: copies to NCCL's own\n%s",
+        rank.backend().Name().c_str(), copies->Name().c_str(), kernels->Name().c_str(),
+        own->Name().c_str(), world, kRounds, table.Text().c_str());
     (void)std::fflush(stdout);
   }
   return absl::OkStatus();

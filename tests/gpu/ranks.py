@@ -3,11 +3,11 @@
 
     tests/gpu/ranks.py BIN [RANKS=2] [STEPS=200]      BIN: the directory of nibble-trainer
 
-Sums over ranks are in rank order, so the losses of all steps have the same bits through NCCL and through the hosts'
-memory, and at every level of sharding, with several micro-batches and other packed formats, too; with NCCL's own
-order of sums they are close. One rank through NCCL has the bits of one rank alone. Then a rank is killed in mid-run:
-the others must end by themselves and name it, and the job resumes with the same bits. Runs in a new directory below
-the current one; exits 1 if anything is not so. Prints a short table last.
+Sums over ranks are in rank order, so the losses of all steps have the same bits moved by copy engines, by NCCL's
+kernels and through the hosts' memory, and at every level of sharding, with several micro-batches and other packed
+formats, too; with NCCL's own order of sums they are close. One rank through NCCL has the bits of one rank alone. Then
+a rank is killed in mid-run: the others must end by themselves and name it, and the job resumes with the same bits.
+Runs in a new directory below the current one; exits 1 if anything is not so. Prints a short table last.
 """
 
 import json
@@ -27,7 +27,8 @@ training: {steps: %(steps)d, batch: %(batch)d, micro_batch: %(micro_batch)d, see
 optimizer: {lr: 0.002, warmup_steps: 20}
 metrics: {log_every: 1}
 checkpoints: {every: 20, keep_last: 3}
-resources: {ranks: %(ranks)d, device: cuda, collectives: %(collectives)s, reduction: %(reduction)s, sharding: %(sharding)s}
+resources: {ranks: %(ranks)d, device: cuda, collectives: %(collectives)s, reduction: %(reduction)s, sharding: %(sharding)s,
+  exchange: %(exchange)s}
 output: {directory: %(output)s}
 """
 
@@ -73,12 +74,13 @@ def main():
         " ".join(words[(7 * i + 3 * j * j) % len(words)] for j in range(400)) for i in range(300)))
     wrong = []
 
-    def start(name, world, collectives, reduction="rank_order", sharding="optimizer", recipe="nvfp4", micro_batch=0):
+    def start(name, world, collectives, reduction="rank_order", sharding="optimizer", recipe="nvfp4", micro_batch=0,
+              exchange="auto"):
         output = root / name
         spec = root / f"{name}.yaml"
         spec.write_text(JOB % {"corpus": corpus, "steps": steps, "batch": 8 * ranks, "ranks": world, "output": output,
                                "collectives": collectives, "reduction": reduction,
-                               "sharding": sharding, "recipe": recipe, "micro_batch": micro_batch})
+                               "sharding": sharding, "recipe": recipe, "micro_batch": micro_batch, "exchange": exchange})
         log = open(root / f"{name}.log", "a")
         return output, subprocess.Popen([str(trainer), "--spec", str(spec), "--quiet"], stdout=log, stderr=log)
 
@@ -106,6 +108,10 @@ def main():
     found, same = compare("nccl", run("nccl", ranks, "nccl"), staged)
     if same != "all":
         wrong.append("nccl: its losses are not those of the staged run")
+    _, same = compare("nccl-kernels", run("nccl-kernels", ranks, "nccl", "rank_order", "optimizer", "nvfp4", 0, "nccl"),
+                      staged)
+    if same != "all":
+        wrong.append("nccl-kernels: its losses are not those of the staged run")
     found, _ = compare("nccl-order", run("nccl-order", ranks, "nccl", "nccl"), staged)
     if not found or abs(found[steps - 1] / staged[steps - 1] - 1) > 0.01:
         wrong.append("nccl-order: its last loss is not within 1 % of the others'")

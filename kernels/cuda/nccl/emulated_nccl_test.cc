@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/nccl/copy_exchange.h"
 #include "kernels/cuda/nccl/fake_nccl.h"
 #include "kernels/cuda/nccl/nccl_group.h"
 #include "kernels/cuda/nccl/piece_plan.h"
@@ -107,6 +108,67 @@ TEST(EmulatedRankReduce, SumsAndMaximaOfEveryElement) {
                          {std::numeric_limits<int64_t>::min() + 1, -2});
 }
 
+// The copies of one rank: what its peers would send is read from FakeNccl()'s inputs.
+struct FakeCopiesState {
+  int64_t released = 0, pieces = 0;
+  bool unfinished = false;
+  absl::Status peers;
+};
+
+class FakeCopies final : public CopyStreams {
+ public:
+  FakeCopies(FakeCopiesState& state, int rank, int world)
+      : state_(state),
+        rank_(rank),
+        world_(world),
+        memory_(static_cast<size_t>(slots().bytes(world)) + 16) {}
+
+  CopySlots slots() const override { return {.slots = 2, .slot_bytes = 4096}; }
+  absl::Status Begin() override { return absl::OkStatus(); }
+  absl::Status End() override { return absl::OkStatus(); }
+  absl::Status AwaitTaken(int, uint32_t) override { return absl::OkStatus(); }
+  // Pieces begin at the same place on every rank.
+  absl::Status Push(int peer, int64_t slot, const void* from, int64_t bytes) override {
+    slot_ = slot;
+    bytes_ = static_cast<size_t>(bytes);
+    begin_ = static_cast<const char*>(from) - FakeNccl().in[rank_] - peer * FakeNccl().slice_bytes;
+    return absl::OkStatus();
+  }
+  absl::Status RaiseArrived(int, uint32_t) override { return absl::OkStatus(); }
+  absl::Status AwaitArrived(uint32_t) override {
+    for (int peer = 0; peer < world_; ++peer) {
+      if (peer == rank_) continue;
+      std::memcpy(slot_memory() + slots().slot_offset(slot_, world_) +
+                      CopyLane(rank_, peer) * slots().slot_bytes,
+                  FakeNccl().in[peer] + rank_ * FakeNccl().slice_bytes + begin_, bytes_);
+    }
+    return absl::OkStatus();
+  }
+  // Whatever was not taken before is lost.
+  absl::Status RaiseTaken(uint32_t) override {
+    ++state_.pieces;
+    std::fill(memory_.begin(), memory_.end(), char{-1});
+    return absl::OkStatus();
+  }
+  char* slot_memory() const override {
+    auto* const begin = const_cast<char*>(memory_.data());
+    return begin + (16 - reinterpret_cast<uintptr_t>(begin) % 16) % 16;
+  }
+  void* take_stream() const override { return nullptr; }
+  void Release(uint64_t, bool unfinished) override {
+    ++state_.released;
+    state_.unfinished = unfinished;
+  }
+  absl::Status PeersStatus() const override { return state_.peers; }
+
+ private:
+  FakeCopiesState& state_;
+  const int rank_, world_;
+  std::vector<char> memory_;
+  int64_t slot_ = 0, begin_ = 0;
+  size_t bytes_ = 0;
+};
+
 class EmulatedGroup : public testing::Test {
  protected:
   void SetUp() override {
@@ -121,6 +183,17 @@ class EmulatedGroup : public testing::Test {
     group_.reset();
     auto group = ConnectNccl(
         *backend_, {.rank = rank, .world = world, .sums = sums, .library = &FakeNcclLibrary()});
+    ASSERT_TRUE(group.ok()) << group.status();
+    group_ = *std::move(group);
+  }
+  void ConnectCopies(int rank, int world) {
+    group_.reset();
+    copies_ = {};
+    auto group =
+        ConnectNccl(*backend_, {.rank = rank,
+                                .world = world,
+                                .copies = {std::make_unique<FakeCopies>(copies_, rank, world), ""},
+                                .library = &FakeNcclLibrary()});
     ASSERT_TRUE(group.ok()) << group.status();
     group_ = *std::move(group);
   }
@@ -166,6 +239,7 @@ class EmulatedGroup : public testing::Test {
 
   std::mt19937_64 random_{3};
   std::unique_ptr<CudaBackend> backend_;
+  FakeCopiesState copies_;
   std::unique_ptr<RankGroup> group_;
   std::vector<std::vector<float>> inputs_;
   uint64_t number_ = 0;
@@ -192,6 +266,86 @@ TEST_F(EmulatedGroup, PiecesOfALargeReduceScatterAreThoseOfASmallOne) {
   ExpectReduceScatter(1, 2, kCount, false);
   EXPECT_EQ(FakeNccl().groups, 3);
   ExpectReduceScatter(1, 2, kCount, true);
+}
+
+TEST_F(EmulatedGroup, SlicesMovedByCopyEnginesHaveTheBitsOfASumInRankOrder) {
+  for (const int world : {2, 3, 5}) {
+    for (const int64_t count : {1, 5, 1000, 1024, 4097}) {
+      MakeInputs(world, count);
+      for (int rank = 0; rank < world; ++rank) {
+        ConnectCopies(rank, world);
+        ExpectReduceScatter(rank, world, count, false);
+        ExpectReduceScatter(rank, world, count, true);
+        EXPECT_EQ(copies_.pieces, 2 * ((4 * count + 4095) / 4096));
+      }
+    }
+  }
+  EXPECT_EQ(FakeNccl().groups, 0);
+}
+
+TEST_F(EmulatedGroup, CopyEnginesGatherInPlaceAndApart) {
+  MakeInputs(3, 1100);
+  FakeNccl().slice_bytes = 0;
+  for (int rank = 0; rank < 3; ++rank) {
+    for (const bool in_place : {false, true}) {
+      ConnectCopies(rank, 3);
+      constexpr int64_t kBytes = 8801;
+      std::vector<char> all(3 * kBytes);
+      const char* in = FakeNccl().in[rank];
+      if (in_place) {
+        std::memcpy(all.data() + rank * kBytes, in, kBytes);
+        in = FakeNccl().in[rank] = all.data() + rank * kBytes;
+      }
+      ASSERT_TRUE(group_->AllGather(1, in, all.data(), kBytes).ok());
+      for (int r = 0; r < 3; ++r) {
+        EXPECT_EQ(std::memcmp(all.data() + r * kBytes, inputs_[r].data(), kBytes), 0) << r;
+      }
+      FakeNccl().in[rank] = reinterpret_cast<const char*>(inputs_[rank].data());
+    }
+  }
+  EXPECT_EQ(FakeNccl().groups, 0);
+}
+
+TEST_F(EmulatedGroup, TheNameTellsWhatMovesSlices) {
+  ConnectCopies(0, 2);
+  EXPECT_EQ(group_->Name(), "nccl 2.28.9, sums in rank order, moved by copy engines");
+  group_.reset();
+  const auto without = ConnectNccl(
+      *backend_,
+      {.rank = 0, .world = 2, .copies = {nullptr, "rank 1 cannot"}, .library = &FakeNcclLibrary()});
+  EXPECT_EQ((*without)->Name(),
+            "nccl 2.28.9, sums in rank order, moved by NCCL's kernels, since rank 1 cannot");
+  const auto own =
+      ConnectNccl(*backend_, {.rank = 0,
+                              .world = 2,
+                              .sums = NcclSums::kLibrary,
+                              .copies = {std::make_unique<FakeCopies>(copies_, 0, 2), ""},
+                              .library = &FakeNcclLibrary()});
+  EXPECT_TRUE(absl::IsInvalidArgument(own.status())) << own.status();
+}
+
+TEST_F(EmulatedGroup, AnAbortReleasesTheStreamsThatWaitForPeers) {
+  ConnectCopies(0, 2);
+  group_->Abort(absl::UnavailableError("lost rank 1"));
+  EXPECT_EQ(copies_.released, 1);
+  EXPECT_TRUE(copies_.unfinished);
+  EXPECT_EQ(FakeNccl().aborts, 1);
+  // A group that ends well leaves nothing unfinished.
+  MakeInputs(2, 10);
+  ConnectCopies(0, 2);
+  ExpectReduceScatter(0, 2, 10, false);
+  group_.reset();
+  EXPECT_EQ(copies_.released, 1);
+  EXPECT_FALSE(copies_.unfinished);
+}
+
+TEST_F(EmulatedGroup, WhatArrivesAfterAPeerHasGivenUpIsNotUsed) {
+  MakeInputs(2, 10);
+  ConnectCopies(0, 2);
+  copies_.peers = absl::UnavailableError("rank 1 gave up");
+  std::vector<float> out(10);
+  ASSERT_TRUE(group_->ReduceScatter(1, inputs_[0].data(), out.data(), 10).ok());
+  EXPECT_EQ(backend_->Synchronize(), copies_.peers);
 }
 
 TEST_F(EmulatedGroup, NcclsOwnSumsAreUsedOnlyIfNamed) {

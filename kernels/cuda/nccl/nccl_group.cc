@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "common/mutex.h"
 #include "common/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/nccl/copy_exchange.h"
 #include "kernels/cuda/nccl/nccl_library.h"
 #include "kernels/cuda/nccl/piece_plan.h"
 #include "kernels/cuda/nccl/rank_sum_kernels.h"
@@ -56,17 +58,29 @@ ncclDataType_t TypeOf(ReduceElement element) {
   return ncclInt64;
 }
 
+std::string NameOf(int version, NcclSums sums, const PeerCopies& copies) {
+  std::string name = absl::StrCat("nccl ", NcclVersionText(version), ", sums in ",
+                                  sums == NcclSums::kRankOrder ? "rank order" : "NCCL's order");
+  if (copies.streams != nullptr) {
+    absl::StrAppend(&name, ", moved by copy engines");
+  } else if (!copies.why_not.empty()) {
+    absl::StrAppend(&name, ", moved by NCCL's kernels, since ", copies.why_not);
+  }
+  return name;
+}
+
 class NcclGroup final : public RankGroup {
  public:
-  NcclGroup(CudaBackend& backend, const NcclLibrary& library, const NcclOptions& options,
-            int version)
+  NcclGroup(CudaBackend& backend, const NcclLibrary& library, NcclOptions& options, int version)
       : backend_(backend),
         nccl_(library),
         rank_(options.rank),
         world_(options.world),
         sums_(options.sums),
-        name_(absl::StrCat("nccl ", NcclVersionText(version), ", sums in ",
-                           sums_ == NcclSums::kRankOrder ? "rank order" : "NCCL's order")) {}
+        name_(NameOf(version, options.sums, options.copies)),
+        copies_(std::move(options.copies.streams)) {
+    if (copies_ != nullptr) exchange_.emplace(*copies_, rank_, world_);
+  }
   ~NcclGroup() override;
 
   absl::Status Connect(const NcclOptions& options);
@@ -109,6 +123,12 @@ class NcclGroup final : public RankGroup {
   absl::Status SumPiece(const PiecePlan& plan, int64_t p, const float* in, float* out,
                         const float* slot, cudaStream_t stream);
   absl::StatusOr<float*> Scratch(size_t bytes);
+  absl::Status GatherByCopies(const char* in, char* out, int64_t bytes);
+  absl::Status SumByCopies(const float* in, float* out, int64_t count);
+  // After an exchange by copies: an error of the queues if a peer has given up.
+  absl::Status CheckPeers() {
+    return backend_.transfers().Host([this] { return copies_->PeersStatus(); });
+  }
 
   cudaStream_t transfers() const { return backend_.transfers().stream(); }
 
@@ -132,6 +152,8 @@ class NcclGroup final : public RankGroup {
   int64_t calls_ahead_ = 0;  // of them
   cudaStream_t sum_stream_ = nullptr;
   std::unique_ptr<CudaEvent> arrived_[2], summed_[2];  // by slot
+  const std::unique_ptr<CopyStreams> copies_;          // null: NCCL moves everything
+  std::optional<CopyExchange> exchange_;               // by them
   // Outgrown buffers stay: operations may still use them.
   std::vector<Buffer> scratch_;
 };
@@ -141,8 +163,11 @@ absl::Status NcclGroup::Connect(const NcclOptions& options) {
   NIBBLE_RETURN_IF_ERROR(StatusOf(cudaSetDevice(device), "cudaSetDevice"));
   NIBBLE_ASSIGN_OR_RETURN(marks_, backend_.pinned().Allocate(2 * sizeof(uint64_t)));
   std::memset(marks_.data(), 0, marks_.bytes());
-  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&sum_stream_, cudaStreamNonBlocking),
-                                  "cudaStreamCreateWithFlags"));
+  // Copies have a stream of their own for sums.
+  if (copies_ == nullptr) {
+    NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&sum_stream_, cudaStreamNonBlocking),
+                                    "cudaStreamCreateWithFlags"));
+  }
   for (auto* events : {&arrived_, &summed_}) {
     for (std::unique_ptr<CudaEvent>& event : *events) {
       NIBBLE_ASSIGN_OR_RETURN(event, CudaEvent::Create());
@@ -177,8 +202,8 @@ NcclGroup::~NcclGroup() {
   // ends well.
   End(absl::CancelledError("the group has been closed"), false);
   (void)cudaSetDevice(backend_.device());
-  if (sum_stream_ == nullptr) return;
   (void)cudaStreamSynchronize(transfers());
+  if (sum_stream_ == nullptr) return;
   (void)cudaStreamSynchronize(sum_stream_);
   (void)cudaStreamDestroy(sum_stream_);
 }
@@ -248,6 +273,11 @@ absl::Status NcclGroup::Enqueue(uint64_t number, int64_t calls,
 }
 
 absl::Status NcclGroup::AllGather(uint64_t number, const void* in, void* out, int64_t bytes) {
+  if (exchange_.has_value()) {
+    return Enqueue(number, exchange_->pieces(bytes), [&] {
+      return GatherByCopies(static_cast<const char*>(in), static_cast<char*>(out), bytes);
+    });
+  }
   return Enqueue(number, 1, [&] {
     return Call("ncclAllGather", [&](ncclComm_t comm) {
       return nccl_.AllGather(in, out, static_cast<size_t>(bytes), ncclInt8, comm, transfers());
@@ -265,6 +295,10 @@ absl::Status NcclGroup::Broadcast(uint64_t number, void* data, int64_t bytes, in
 }
 
 absl::Status NcclGroup::ReduceScatter(uint64_t number, const float* in, float* out, int64_t count) {
+  if (exchange_.has_value()) {
+    return Enqueue(number, exchange_->pieces(count * static_cast<int64_t>(sizeof(float))),
+                   [&] { return SumByCopies(in, out, count); });
+  }
   const int64_t calls = sums_ == NcclSums::kRankOrder ? PlanPieces(world_, count).pieces : 1;
   return Enqueue(number, calls, [&] {
     if (sums_ == NcclSums::kRankOrder) return SumInOrder(in, out, count);
@@ -365,6 +399,47 @@ absl::Status NcclGroup::SumInOrder(const float* in, float* out, int64_t count) {
   return queue.WaitFor(*summed_[(plan.pieces - 1) % plan.slots]);
 }
 
+absl::Status NcclGroup::SumByCopies(const float* in, float* out, int64_t count) {
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(float));
+  const auto stream = static_cast<cudaStream_t>(copies_->take_stream());
+  const int64_t stride = copies_->slots().slot_bytes / kBytes;
+  NIBBLE_RETURN_IF_ERROR(exchange_->Run(
+      count * kBytes, [&](int peer) { return in + peer * count; },
+      [&](int64_t first_byte, int64_t bytes, const char* lanes) {
+        const int64_t first = first_byte / kBytes;
+        return StatusOf(gpu::LaunchRankSum({.own = in + rank_ * count + first,
+                                            .others = reinterpret_cast<const float*>(lanes),
+                                            .stride = stride,
+                                            .rank = rank_,
+                                            .world = world_},
+                                           out + first, bytes / kBytes, stream),
+                        "launch of the sum over ranks");
+      }));
+  return CheckPeers();
+}
+
+absl::Status NcclGroup::GatherByCopies(const char* in, char* out, int64_t bytes) {
+  const auto stream = static_cast<cudaStream_t>(copies_->take_stream());
+  const auto copy = [&](char* to, const char* from, int64_t part) {
+    return StatusOf(
+        cudaMemcpyAsync(to, from, static_cast<size_t>(part), cudaMemcpyDeviceToDevice, stream),
+        "cudaMemcpyAsync");
+  };
+  NIBBLE_RETURN_IF_ERROR(exchange_->Run(
+      bytes, [&](int) { return in; },
+      [&](int64_t first, int64_t part, const char* lanes) {
+        absl::Status status;
+        for (int peer = 0; peer < world_; ++peer) {
+          char* const to = out + peer * bytes + first;
+          const char* from = in + first;
+          if (peer != rank_) from = lanes + CopyLane(rank_, peer) * copies_->slots().slot_bytes;
+          if (to != from) status.Update(copy(to, from, part));
+        }
+        return status;
+      }));
+  return CheckPeers();
+}
+
 RankGroup::Progress NcclGroup::progress() const {
   auto* const marks = marks_.data<uint64_t>();
   // Completed first: an operation is never seen completed and not begun.
@@ -382,6 +457,12 @@ void NcclGroup::End(const absl::Status& why, bool fails_the_queues) {
   if (comm_ == nullptr) return;
   // Before the work ends: who waits for it must not take its results.
   if (fails_the_queues) backend_.Fail(why);
+  // First, since NCCL's calls may wait for a stream that waits for a peer.
+  if (copies_ != nullptr) {
+    const bool unfinished =
+        fails_the_queues || (!ahead_.empty() && ahead_.back().number > progress().completed);
+    copies_->Release(exchange_->issued(), unfinished);
+  }
   (void)cudaSetDevice(backend_.device());
   (void)nccl_.CommAbort(comm_);
   comm_ = nullptr;
@@ -415,11 +496,13 @@ absl::StatusOr<NcclId> NewNcclId() {
   return id;
 }
 
-absl::StatusOr<std::unique_ptr<RankGroup>> ConnectNccl(Backend& backend,
-                                                       const NcclOptions& options) {
+absl::StatusOr<std::unique_ptr<RankGroup>> ConnectNccl(Backend& backend, NcclOptions options) {
   if (options.world < 1 || options.rank < 0 || options.rank >= options.world) {
     return absl::InvalidArgumentError(
         absl::StrCat("NCCL: rank ", options.rank, " of ", options.world));
+  }
+  if (options.copies.streams != nullptr && options.sums != NcclSums::kRankOrder) {
+    return absl::InvalidArgumentError("NCCL: its own sums are not moved by copy engines");
   }
   NIBBLE_ASSIGN_OR_RETURN(const NcclLibrary* const library, LibraryOf(options.library));
   NIBBLE_ASSIGN_OR_RETURN(const int version, VersionOf(*library));

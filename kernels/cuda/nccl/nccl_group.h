@@ -3,8 +3,10 @@
 //
 // A reduce-scatter in rank order sends every slice to the rank that owns it, all to all, and one
 // kernel adds the slices; pieces of large ones are summed in a stream of their own while the next
-// piece arrives. It needs scratch in the card's memory, 256 MiB at most (piece_plan.h), which grows
-// with the largest operation so far.
+// piece arrives. Where the ranks are connected for copies (peer_copies.h), copy engines move the
+// slices, and those of all-gathers; NCCL's kernels would take multiprocessors from the GEMMs beside
+// them. Otherwise NCCL moves them, with scratch in the card's memory, 256 MiB at most
+// (piece_plan.h), which grows with the largest operation so far. The bits are the same.
 //
 // Thread-safety: see RankGroup; the functions here from any thread.
 #ifndef NIBBLE_KERNELS_CUDA_NCCL_NCCL_GROUP_H_
@@ -18,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/cuda/nccl/peer_copies.h"
 #include "kernels/ops/backend.h"
 #include "kernels/ops/rank_group.h"
 
@@ -43,6 +46,8 @@ struct NcclOptions {
   int world = 1;
   NcclId id = {};
   NcclSums sums = NcclSums::kRankOrder;
+  // For sums in rank order: with streams on every rank or on none. Name() tells which.
+  PeerCopies copies = {};
   // Until all ranks are connected.
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);
   // Asked while the ranks are being connected; an error ends it. Null: none.
@@ -52,8 +57,7 @@ struct NcclOptions {
 
 // Connects the ranks; all of them call it, each on its own card. `backend`: of a CudaDevice
 // (kernels/cuda/device), borrowed. DeadlineExceeded after connect_timeout.
-absl::StatusOr<std::unique_ptr<RankGroup>> ConnectNccl(Backend& backend,
-                                                       const NcclOptions& options);
+absl::StatusOr<std::unique_ptr<RankGroup>> ConnectNccl(Backend& backend, NcclOptions options);
 
 }  // namespace nibble
 

@@ -14,7 +14,10 @@ absl::Status BuiltWithoutNccl() {
 
 absl::StatusOr<int> NcclVersion() { return BuiltWithoutNccl(); }
 absl::StatusOr<NcclId> NewNcclId() { return BuiltWithoutNccl(); }
-absl::StatusOr<std::unique_ptr<RankGroup>> ConnectNccl(Backend&, const NcclOptions&) {
+absl::StatusOr<std::unique_ptr<RankGroup>> ConnectNccl(Backend&, NcclOptions) {
+  return BuiltWithoutNccl();
+}
+absl::StatusOr<PeerCopies> ConnectCopies(Backend&, int, int, const WordExchange&) {
   return BuiltWithoutNccl();
 }
 

@@ -10,17 +10,20 @@ _KERNEL_DEPS = [
     "//kernels/ops",
 ]
 
-def _group(name, kernels, backend, testonly = False):
+def _group(name, kernels, backend, srcs = [], testonly = False):
     cc_library(
         name = name,
         testonly = testonly,
-        srcs = [
+        srcs = srcs + [
             "nccl_group.cc",
             "nccl_library.cc",
         ],
         hdrs = [
+            "copy_exchange.h",
+            "copy_offer.h",
             "nccl_group.h",
             "nccl_library.h",
+            "peer_copies.h",
             "piece_plan.h",
         ],
         # NCCL is loaded when ranks are connected: nothing links it, only its header is needed.
@@ -89,5 +92,6 @@ def nccl_targets():
         hdrs = ["rank_sum_kernels.h"],
         deps = _KERNEL_DEPS,
     )
-    _group("group", ":kernels", "//kernels/cuda:cuda_backend")
+    # The emulation has one process: its tests bring streams of their own.
+    _group("group", ":kernels", "//kernels/cuda:cuda_backend", srcs = ["peer_copies.cc"])
     _emulation()

@@ -70,6 +70,25 @@ absl::StatusOr<NcclId> ShareId(Collective& hosts) {
   return id;
 }
 
+// No streams, and no reason why not, where copies are not wanted.
+absl::StatusOr<PeerCopies> ChooseCopies(CudaDevice& card, Collective& hosts,
+                                        const CardRanks& options) {
+  if (hosts.world() == 1 || options.exchange == CardExchange::kNccl ||
+      options.sums != NcclSums::kRankOrder) {
+    return PeerCopies();
+  }
+  NIBBLE_ASSIGN_OR_RETURN(
+      PeerCopies copies,
+      ConnectCopies(card.backend(), hosts.rank(), hosts.world(),
+                    [&](std::span<const uint64_t> mine) { return hosts.ExchangeSmall(mine); }));
+  if (copies.streams == nullptr && options.exchange == CardExchange::kCopies) {
+    return OfSpec(absl::FailedPreconditionError(
+        absl::StrCat("resources.exchange: copies is not possible: ", copies.why_not,
+                     "; allowed: auto or nccl")));
+  }
+  return copies;
+}
+
 absl::StatusOr<std::unique_ptr<RankWatch>> StartWatch(Collective& hosts, const HostJoiner& join,
                                                       const CardRanks& options) {
   std::unique_ptr<Collective> own;
@@ -113,12 +132,14 @@ absl::StatusOr<std::unique_ptr<Collective>> ConnectCards(CudaDevice& card,
   if (!*nccl) return StagedCollective::Create(card.backend(), std::move(hosts));
   NIBBLE_RETURN_IF_ERROR(AgreeOnVersion(*hosts));
   NIBBLE_ASSIGN_OR_RETURN(const NcclId id, ShareId(*hosts));
+  NIBBLE_ASSIGN_OR_RETURN(PeerCopies copies, ChooseCopies(card, *hosts, options));
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<RankWatch> watch, StartWatch(*hosts, join, options));
   absl::StatusOr<std::unique_ptr<RankGroup>> group =
       ConnectNccl(card.backend(), {.rank = hosts->rank(),
                                    .world = hosts->world(),
                                    .id = id,
                                    .sums = options.sums,
+                                   .copies = std::move(copies),
                                    .connect_timeout = options.connect_timeout,
                                    .check = [&watch] { return watch->status(); }});
   if (!group.ok()) {

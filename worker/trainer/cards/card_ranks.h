@@ -35,9 +35,17 @@ enum class CardTransport {
   kStaged,  // through the hosts' memory
 };
 
+// What moves slices and gathers between cards that use NCCL with sums in rank order.
+enum class CardExchange {
+  kAuto,    // copy engines if every rank can, else NCCL
+  kCopies,  // or an error
+  kNccl,
+};
+
 struct CardRanks {
   CardTransport transport = CardTransport::kAuto;
   NcclSums sums = NcclSums::kRankOrder;
+  CardExchange exchange = CardExchange::kAuto;
   // For every operation, as GlooOptions::timeout; `connect_timeout` until all are connected.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);
@@ -50,8 +58,9 @@ absl::StatusOr<bool> ChooseNccl(CardTransport transport,
 
 // All ranks call it. `card` is borrowed; `hosts`: the group of the ranks' processes; `join` is
 // needed for NCCL with several ranks. Errors of ChooseNccl, and NotFound, naming libnccl.so.2 or
-// the rank that lacks it, have the exit code of an unusable spec; those of lost or late ranks
-// that of a peer.
+// the rank that lacks it, have the exit code of an unusable spec, and so has FailedPrecondition
+// where copies are asked for by name and a rank, which it names, cannot; those of lost or late
+// ranks have that of a peer.
 absl::StatusOr<std::unique_ptr<Collective>> ConnectCards(CudaDevice& card,
                                                          std::unique_ptr<Collective> hosts,
                                                          const HostJoiner& join,

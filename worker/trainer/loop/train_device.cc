@@ -64,6 +64,17 @@ CardRanks RanksOf(const ResourceSpec& resources) {
   }
   ranks.sums =
       resources.reduction == JobReduction::kNccl ? NcclSums::kLibrary : NcclSums::kRankOrder;
+  switch (resources.exchange) {
+    case JobExchange::kAuto:
+      ranks.exchange = CardExchange::kAuto;
+      break;
+    case JobExchange::kCopies:
+      ranks.exchange = CardExchange::kCopies;
+      break;
+    case JobExchange::kNccl:
+      ranks.exchange = CardExchange::kNccl;
+      break;
+  }
   return ranks;
 }
 
