@@ -69,8 +69,10 @@ class FlagPage {
     if (file.get() < 0) return ErrnoError(errno, "opening shared memory", name);
     world_ = world;
     bytes_ = static_cast<size_t>(kFlagStride * world * (2 * world + 1));
-    if (create && ftruncate(file.get(), static_cast<off_t>(bytes_)) != 0) {
-      return ErrnoError(errno, "sizing shared memory", name);
+    // Not only sized: a store into a page that is not there would end the process.
+    if (create) {
+      const int error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes_));
+      if (error != 0) return ErrnoError(error, "allocating shared memory", name);
     }
     void* const data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     if (data == MAP_FAILED) return ErrnoError(errno, "mapping shared memory", name);
