@@ -44,6 +44,7 @@ struct Settings {
   int threads = 0;
   bool recompute = false;
   bool recorded = true;
+  bool update_copies = true;
   bool operations = true;
 };
 
@@ -64,6 +65,7 @@ class Run {
                                                         .recompute = settings.recompute}));
     NIBBLE_ASSIGN_OR_RETURN(run->optimizer_,
                             ShardedAdamW::Create(device, *run->parameters_, *run->collective_, {}));
+    if (settings.update_copies) run->optimizer_->SetCopies(run->model_->UpdatedCopies());
     NIBBLE_ASSIGN_OR_RETURN(run->decision_, StepDecision::Create(device, *run->collective_));
     std::mt19937 random(1);
     std::vector<int32_t> drawn(2 * tokens);  // tokens, then targets
@@ -86,6 +88,7 @@ class Run {
     const ModelBatch batch = {.tokens = tokens_.data<int32_t>(),
                               .targets = tokens_.data<int32_t>() + tokens};
     const auto begin = std::chrono::steady_clock::now();
+    model_->SetCopiesAreCurrent(settings_.update_copies && step_ > 0);
     NIBBLE_RETURN_IF_ERROR(model_->BeginStep(context));
     const auto passes = [&]() -> absl::Status {
       NIBBLE_RETURN_IF_ERROR(
@@ -234,6 +237,8 @@ int main(int argc, char** argv) {
   app.AddFlag("--recompute", settings.recompute, "Recompute blocks in the backward pass");
   app.AddFlag("!--not-recorded", settings.recorded,
               "Enqueue every operation in every step, although the device could record them");
+  app.AddFlag("!--copies-anew", settings.update_copies,
+              "Make the working copies of weights in passes of their own, not in the update");
   app.AddFlag("!--no-operations", settings.operations, "Omit the table of operations");
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   const absl::StatusOr<nibble::ModelSpec> preset = nibble::ModelPreset(settings.model);

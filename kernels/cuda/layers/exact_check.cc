@@ -12,6 +12,7 @@
 #include "kernels/cuda/layers/cuda_step_ops.h"
 #include "kernels/cuda/layers/cuda_token_ops.h"
 #include "kernels/cuda/layers/row_check.h"
+#include "kernels/formats/bfloat16.h"
 
 namespace nibble {
 namespace {
@@ -31,25 +32,53 @@ void CheckAdamW(LayerCheck& check, int64_t n) {
   gradients[0] = 3e38f;
   if (n > 2) gradients[2] = std::numeric_limits<float>::infinity();
   CheckVector<float> grad(cuda, gradients);
-  for (const uint32_t update : {1u, 0u}) {
+  CheckVector<uint16_t> bf16(cuda, n, 0x1234);
+  CheckVector<float> amax(cuda, 1, -1.0f);
+  for (const uint32_t update : {0u, 1u}) {
     CheckVector<StepOutcome> outcome(cuda, {StepOutcome{.scale = 0.37f, .update = update}});
-    AdamW request = {.n = n,
-                     .param = param.host(),
-                     .m = m.host(),
-                     .v = v.host(),
-                     .grad = grad.host(),
+    // Two runs, of which the second has copies and is not aligned if the first is short.
+    const int64_t second = n / 3;
+    const auto runs = [&](auto of) {
+      AdamWRun whole = {
+          .n = n, .param = of(param), .m = of(m), .v = of(v), .grad = of(grad), .decay = 0.1f};
+      AdamWRun tail = whole;
+      whole.n = second;
+      tail.n -= second;
+      for (float** begin : {&tail.param, &tail.m, &tail.v}) *begin += second;
+      tail.grad += second;
+      tail.bf16 = of(bf16);
+      tail.amax = of(amax);
+      return std::vector<AdamWRun>{whole, tail};
+    };
+    const std::vector<AdamWRun> host = runs([](auto& vector) { return vector.host(); });
+    const std::vector<AdamWRun> device = runs([](auto& vector) { return vector.device(); });
+    AdamW request = {.runs = host,
                      .outcome = outcome.host(),
                      .lr = 3e-4f,
-                     .decay = 0.1f,
                      .correction1 = 0.19f,
                      .correction2 = 0.0975f};
     check.ExpectOk("adamw", check.cpu().optimizer().Run(request));
-    request.param = param.device();
-    request.m = m.device();
-    request.v = v.device();
-    request.grad = grad.device();
+    request.runs = device;
     request.outcome = outcome.device();
     check.ExpectOk("adamw", ops.Run(request));
+    const std::vector<float> updated = param.OfDevice();
+    float largest = 0;
+    int64_t wrong = 0;
+    const std::vector<uint16_t> rounded = bf16.OfDevice();
+    for (int64_t i = second; i < n; ++i) {
+      if (!std::isnan(updated[i])) largest = std::max(largest, std::abs(updated[i]));
+      const uint16_t got = rounded[i - second];
+      // A NaN may be any.
+      const bool right = update == 0              ? got == 0x1234
+                         : std::isnan(updated[i]) ? std::isnan(DecodeBf16(got))
+                                                  : got == EncodeBf16(updated[i]);
+      wrong += right ? 0 : 1;
+    }
+    check.Expect(wrong == 0, absl::StrCat("adamw of ", n, " elements, update ", update, ": ", wrong,
+                                          " of BF16 are not its weights'"));
+    check.Expect(amax.OfDevice()[0] == (update != 0 ? largest : -1.0f),
+                 absl::StrCat("adamw of ", n, " elements, update ", update, ": amax is ",
+                              amax.OfDevice()[0], ", not ", largest));
     // The CPU fuses multiplications and additions where it can.
     const double distance = std::max({param.Distance(), m.Distance(), v.Distance()});
     check.Expect(distance < 1e-6, absl::StrCat("adamw of ", n, " elements, update ", update, ": ",
