@@ -70,6 +70,7 @@ class WrappedGemm : public GemmEngine {
   GemmPlan Wants(const GemmUse& use) const override { return inner_.Wants(use); }
   absl::Status Prepare(const GemmRequest& request) override { return inner_.Prepare(request); }
   std::string Choices() const override { return inner_.Choices(); }
+  std::vector<std::string> TakeNotices() override { return inner_.TakeNotices(); }
   absl::Status LoadChoices(absl::string_view text) override { return inner_.LoadChoices(text); }
 
  private:
