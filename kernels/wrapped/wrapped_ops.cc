@@ -46,6 +46,7 @@ class Kept {
     if constexpr (requires { request_.caches; }) Keep(request_.caches);
     if constexpr (requires { request_.windows; }) Keep(request_.windows);
     if constexpr (requires { request_.states; }) Keep(request_.states);
+    if constexpr (requires { request_.runs; }) Keep(request_.runs);
   }
   const Request& operator*() const { return request_; }
 
