@@ -65,6 +65,7 @@ struct Plan {
   bool whole_call = false;  // Backend::Quantize including the amax pass, not only the kernel
   bool statistics = false;
   bool general = false;  // the kernels of every format
+  bool squared_relu = false;
 };
 
 std::vector<Plan> Plans() {
@@ -154,6 +155,17 @@ std::vector<Plan> Plans() {
        .stochastic = true,
        .hadamard = 16,
        .whole_call = true});
+  for (const bool squared_relu : {false, true}) {
+    add({.name = absl::StrCat("whole call: amax, fused nearest emulated",
+                              squared_relu ? ", of the squared ReLU" : ""),
+         .row = true,
+         .column = true,
+         .hadamard = 16,
+         .packed = false,
+         .emulated = true,
+         .whole_call = true,
+         .squared_relu = squared_relu});
+  }
   add({.name = "whole call, with statistics of both copies",
        .row = true,
        .column = true,
@@ -207,6 +219,7 @@ absl::Status MakeSet(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
                           .random = {1, 4, 3},
                           .statistics = plan.statistics};
   }
+  set.request.squared_relu = plan.squared_relu;
   set.args = cuda.ArgsFor(set.request);
   return absl::OkStatus();
 }

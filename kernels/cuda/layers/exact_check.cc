@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/instructions.h"
 #include "kernels/cuda/layers/check_vector.h"
 #include "kernels/cuda/layers/cuda_elementwise_ops.h"
 #include "kernels/cuda/layers/cuda_optimizer_ops.h"
@@ -21,6 +22,26 @@ std::vector<float> Values(LayerCheck& check, int64_t n, bool positive = false) {
   std::vector<float> values(static_cast<size_t>(n));
   for (float& value : values) value = positive ? std::abs(check.Normal()) : check.Normal();
   return values;
+}
+
+// Of every BF16: what the quantisers compute in its place (QuantizeRequest::squared_relu).
+void CheckSquaredRelu(LayerCheck& check) {
+  constexpr int64_t kCodes = 65536;
+  std::vector<uint16_t> codes(kCodes);
+  for (int64_t i = 0; i < kCodes; ++i) codes[i] = static_cast<uint16_t>(i);
+  CheckVector<uint16_t> in(check.cuda(), codes), out(check.cuda(), kCodes);
+  CudaElementwiseOps ops(check.cuda());
+  check.ExpectOk("squared relu", ops.Forward(ActivationForward{
+                                     .in = ConstMatrix::OfBf16(in.device(), 1, kCodes),
+                                     .out = MutableMatrix::OfBf16(out.device(), 1, kCodes)}));
+  const std::vector<uint16_t> got = out.OfDevice();
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < kCodes; ++i) {
+    const auto expected = static_cast<uint16_t>(gpu::SquaredRelu(codes[i]));
+    const bool nan = std::isnan(DecodeBf16(codes[i]));
+    if (nan ? !std::isnan(DecodeBf16(got[i])) : got[i] != expected) ++wrong;
+  }
+  check.Expect(wrong == 0, absl::StrCat("squared relu: ", wrong, " of all BF16 are others"));
 }
 
 void CheckAdamW(LayerCheck& check, int64_t n) {
@@ -236,6 +257,7 @@ void CheckEntropy(LayerCheck& check, int64_t rows, int64_t vocab, DType dtype) {
 }  // namespace
 
 void CheckExact(LayerCheck& check) {
+  CheckSquaredRelu(check);
   for (const int64_t n : {1, 7, 8, 1000, 70001}) CheckAdamW(check, n);
   for (const int64_t n : {1, 15, 16, 65536, 65537, 200003}) CheckSumOfSquares(check, n);
   for (const int64_t n : {1, 1023, 5000}) CheckStepNumbers(check, n);

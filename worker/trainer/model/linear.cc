@@ -255,14 +255,19 @@ GemmSource Linear::WeightSource(OperandRole role) const {
   return ConstMatrix::OfBf16(bf16_weight_.data<uint16_t>(), info_.out, info_.in);
 }
 
+bool Linear::quantizes_squared_relu() const {
+  return fprop_x_.tensor && wgrad_x_.tensor && device_.backend.QuantizesSquaredRelu();
+}
+
 absl::Status Linear::Forward(const StepContext& context, const ConstMatrix& x,
-                             const MutableMatrix& y) {
+                             const MutableMatrix& y, bool squared_relu) {
   if (fprop_x_.tensor || wgrad_x_.tensor) {
     NIBBLE_RETURN_IF_ERROR(device_.backend.Quantize(
         {.x = x,
          .placement = {.first_row = context.first_token, .global_rows = context.batch_tokens},
          .row = Request(fprop_x_, context),
-         .column = Request(wgrad_x_, context)}));
+         .column = Request(wgrad_x_, context),
+         .squared_relu = squared_relu}));
   }
   const GemmSource source = fprop_x_.tensor ? GemmSource(&*fprop_x_.tensor) : GemmSource(x);
   return device_.gemm.Gemm(Fprop(source, WeightSource(OperandRole::kFpropWeight), y));

@@ -115,8 +115,13 @@ class Linear {
   absl::Status QuantizeStrip(const ConstMatrix& rows, QuantizedTensor* row, QuantizedTensor* column,
                              const float* amaxes, bool statistics);
 
-  // y = x·Wᵀ, without the bias. x: [tokens, in], y: [tokens, out].
-  absl::Status Forward(const StepContext& context, const ConstMatrix& x, const MutableMatrix& y);
+  // Whether Forward() can compute the squared ReLU of its input while it quantises it, for all
+  // who read it.
+  bool quantizes_squared_relu() const;
+  // y = x·Wᵀ, without the bias. x: [tokens, in], y: [tokens, out]. squared_relu: x stands for its
+  // squared ReLU.
+  absl::Status Forward(const StepContext& context, const ConstMatrix& x, const MutableMatrix& y,
+                       bool squared_relu = false);
   absl::Status AddBias(const MutableMatrix& y);
   // dx = dy·W, dW (+)= dyᵀ·x, dbias += Σ dy. x is read if keeps_input().
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
