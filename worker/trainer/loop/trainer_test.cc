@@ -103,7 +103,7 @@ TEST(Trainer, RecomputingChangesNoLoss) {
 
 // A trainer that is restored to where it stands makes its working copies from the weights.
 TEST(Trainer, WorkingCopiesOfTheUpdateAreThoseThatTheWeightsWouldGive) {
-  for (const char* preset : {"bf16", "nvfp4", "nvfp4-base", "fp4-zhou", "fp8-block"}) {
+  for (const char* preset : {"bf16", "nvfp4", "nvfp4-base", "mxfp8", "fp4-zhou-token"}) {
     for (const bool tied : {false, true}) {
       JobSpec spec = Spec(preset);
       spec.model.tied_head = tied;
