@@ -134,8 +134,12 @@ void PrintOperations(const std::map<std::string, OpTotals>& totals, double ceili
   std::vector<std::pair<std::string, OpTotals>> ops(totals.begin(), totals.end());
   std::sort(ops.begin(), ops.end(),
             [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
-  double total = 0;
-  for (const auto& [kind, op] : ops) total += op.seconds;
+  double total = 0, over = 0;
+  for (const auto& [kind, op] : ops) {
+    total += op.seconds;
+    const double least = op.flops > 0 ? op.flops / (ceiling * 1e9) : op.bytes / (copy * 1e9);
+    over += std::max(0.0, op.seconds - least);
+  }
   std::printf("  %-32s %6s %9s %6s %16s %10s\n", "operation", "calls", "ms", "share", "rate",
               "of limit");
   for (const auto& [kind, op] : ops) {
@@ -146,6 +150,8 @@ void PrintOperations(const std::map<std::string, OpTotals>& totals, double ceili
                 is_gemm ? "GF/s" : "GB/s", 100 * rate / (is_gemm ? ceiling : copy));
   }
   std::printf("  %-32s %6s %9.2f\n", "all", "", total * 1e3);
+  std::printf("  %-32s %6s %9.2f %5.1f%%\n", "of it above the limits", "", over * 1e3,
+              100 * over / total);
 }
 
 absl::Status Main(const Settings& settings) {
