@@ -19,14 +19,9 @@ void Add(const OpsBench<CpuOptimizerOps>& bench) {
   bench.Add("adamw", [=](CpuOptimizerOps& ops, const Against& against) {
     std::vector<float> param(kParameters, 0.5f), m(kParameters), v(kParameters);
     const std::vector<float> grad(kParameters, 0.01f);
-    AdamW request;
-    request.n = kParameters;
-    request.param = param.data();
-    request.m = m.data();
-    request.v = v.data();
-    request.grad = grad.data();
-    request.lr = 1e-4f;
-    against(kParameters * 28, [&] { return ops.Run(request); });
+    const AdamWRun run = {
+        .n = kParameters, .param = param.data(), .m = m.data(), .v = v.data(), .grad = grad.data()};
+    against(kParameters * 28, [&] { return ops.Run(AdamW{.runs = {&run, 1}, .lr = 1e-4f}); });
   });
 }
 

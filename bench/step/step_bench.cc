@@ -44,6 +44,7 @@ struct Settings {
   int threads = 0;
   bool recompute = false;
   bool recorded = true;
+  bool update_copies = true;
   bool operations = true;
 };
 
@@ -64,6 +65,7 @@ class Run {
                                                         .recompute = settings.recompute}));
     NIBBLE_ASSIGN_OR_RETURN(run->optimizer_,
                             ShardedAdamW::Create(device, *run->parameters_, *run->collective_, {}));
+    if (settings.update_copies) run->optimizer_->SetCopies(run->model_->UpdatedCopies());
     NIBBLE_ASSIGN_OR_RETURN(run->decision_, StepDecision::Create(device, *run->collective_));
     std::mt19937 random(1);
     std::vector<int32_t> drawn(2 * tokens);  // tokens, then targets
@@ -86,6 +88,7 @@ class Run {
     const ModelBatch batch = {.tokens = tokens_.data<int32_t>(),
                               .targets = tokens_.data<int32_t>() + tokens};
     const auto begin = std::chrono::steady_clock::now();
+    model_->SetCopiesAreCurrent(settings_.update_copies && step_ > 0);
     NIBBLE_RETURN_IF_ERROR(model_->BeginStep(context));
     const auto passes = [&]() -> absl::Status {
       NIBBLE_RETURN_IF_ERROR(
@@ -131,8 +134,12 @@ void PrintOperations(const std::map<std::string, OpTotals>& totals, double ceili
   std::vector<std::pair<std::string, OpTotals>> ops(totals.begin(), totals.end());
   std::sort(ops.begin(), ops.end(),
             [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
-  double total = 0;
-  for (const auto& [kind, op] : ops) total += op.seconds;
+  double total = 0, over = 0;
+  for (const auto& [kind, op] : ops) {
+    total += op.seconds;
+    const double least = op.flops > 0 ? op.flops / (ceiling * 1e9) : op.bytes / (copy * 1e9);
+    over += std::max(0.0, op.seconds - least);
+  }
   std::printf("  %-32s %6s %9s %6s %16s %10s\n", "operation", "calls", "ms", "share", "rate",
               "of limit");
   for (const auto& [kind, op] : ops) {
@@ -143,6 +150,8 @@ void PrintOperations(const std::map<std::string, OpTotals>& totals, double ceili
                 is_gemm ? "GF/s" : "GB/s", 100 * rate / (is_gemm ? ceiling : copy));
   }
   std::printf("  %-32s %6s %9.2f\n", "all", "", total * 1e3);
+  std::printf("  %-32s %6s %9.2f %5.1f%%\n", "of it above the limits", "", over * 1e3,
+              100 * over / total);
 }
 
 absl::Status Main(const Settings& settings) {
@@ -234,6 +243,8 @@ int main(int argc, char** argv) {
   app.AddFlag("--recompute", settings.recompute, "Recompute blocks in the backward pass");
   app.AddFlag("!--not-recorded", settings.recorded,
               "Enqueue every operation in every step, although the device could record them");
+  app.AddFlag("!--copies-anew", settings.update_copies,
+              "Make the working copies of weights in passes of their own, not in the update");
   app.AddFlag("!--no-operations", settings.operations, "Omit the table of operations");
   if (const std::optional<int> ended = app.Parse(argc, argv, /*usage_exit_code=*/2)) return *ended;
   const absl::StatusOr<nibble::ModelSpec> preset = nibble::ModelPreset(settings.model);

@@ -198,6 +198,9 @@ void RunPasses(ThreadPool& pool, int64_t first_tasks,
 
 absl::Status CpuBackend::Quantize(const QuantizeRequest& request) {
   if (absl::Status status = Validate(request); !status.ok()) return status;
+  if (request.squared_relu) {
+    return absl::InvalidArgumentError("quantise: the CPU does not compute the squared ReLU of x");
+  }
   const ConstMatrix& x = request.x;
   std::vector<CopyPlan> plans;
   for (const CopyRequest* copy : {&request.row, &request.column}) {

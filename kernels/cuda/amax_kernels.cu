@@ -84,6 +84,7 @@ __global__ __launch_bounds__(kThreads) void PlainAmax(const __grid_constant__ Qu
       for (int k = 0; k < kLoads; ++k) {
         const int64_t at = first + k * kThreads + threadIdx.x;
         in[k] = at < loads ? __ldg(from + at) : make_uint4(0, 0, 0, 0);
+        if (!kF32 && args.x.squared_relu) in[k] = SquaredRelu(in[k]);
       }
       uint32_t bits;
       if constexpr (kF32) {
@@ -198,6 +199,7 @@ __global__ __launch_bounds__(kThreads,
       for (int i = 0; i < 16; ++i) {
         row[i] = __ldg(reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(x.data) + at +
                                                          i * x.stride));
+        if (x.squared_relu) row[i] = SquaredRelu(row[i]);
         if (kPlain) largest = LargerMagnitudes(largest, row[i]);
       }
       const uint32_t bits = PairMagnitudeBits(largest);
@@ -268,7 +270,9 @@ cudaError_t LaunchTileAmax(const QuantizeArgs& args, int processors, cudaStream_
     return Launch(kernel, dim3(grid), kThreads, 0, stream, args, wanted.transformed);
   }
   QuantizeArgs flat = args;
-  if (x.stride == x.cols) flat.x = {x.data, 1, x.rows * x.cols, x.rows * x.cols, x.f32};
+  if (x.stride == x.cols) {
+    flat.x = {x.data, 1, x.rows * x.cols, x.rows * x.cols, x.f32, x.squared_relu};
+  }
   const int64_t per_block = int64_t{kThreads} * 4 * (x.f32 ? 4 : 8);
   const int64_t across = (flat.x.cols + per_block - 1) / per_block;
   const int64_t most = int64_t{processors} * 8;

@@ -64,6 +64,8 @@ struct Plan {
   bool amax_only = false;
   bool whole_call = false;  // Backend::Quantize including the amax pass, not only the kernel
   bool statistics = false;
+  bool general = false;  // the kernels of every format
+  bool squared_relu = false;
 };
 
 std::vector<Plan> Plans() {
@@ -143,6 +145,9 @@ std::vector<Plan> Plans() {
     plan.emulated = true;
     plan.name = absl::StrCat("whole call: mxfp4, Hadamard, ", rounding, ", emulated");
     add(plan);
+    plan.general = true;
+    absl::StrAppend(&plan.name, ", general");
+    add(plan);
   }
   add({.name = "whole call: amax, fused stochastic packed",
        .row = true,
@@ -150,6 +155,17 @@ std::vector<Plan> Plans() {
        .stochastic = true,
        .hadamard = 16,
        .whole_call = true});
+  for (const bool squared_relu : {false, true}) {
+    add({.name = absl::StrCat("whole call: amax, fused nearest emulated",
+                              squared_relu ? ", of the squared ReLU" : ""),
+         .row = true,
+         .column = true,
+         .hadamard = 16,
+         .packed = false,
+         .emulated = true,
+         .whole_call = true,
+         .squared_relu = squared_relu});
+  }
   add({.name = "whole call, with statistics of both copies",
        .row = true,
        .column = true,
@@ -203,6 +219,7 @@ absl::Status MakeSet(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
                           .random = {1, 4, 3},
                           .statistics = plan.statistics};
   }
+  set.request.squared_relu = plan.squared_relu;
   set.args = cuda.ArgsFor(set.request);
   return absl::OkStatus();
 }
@@ -240,9 +257,12 @@ absl::Status RunPlan(CudaBackend& cuda, const Plan& plan, int64_t rows, int64_t 
     // The scales stay prepared: all sets share the backend's figures.
     return StatusOf(gpu::LaunchTile(set.args, cuda.stream()), "LaunchTile");
   };
-  NIBBLE_ASSIGN_OR_RETURN(const double ms, MedianTime(cuda, kRuns, run_one));
+  cuda.UseNaiveKernelsOnly(plan.general);
+  const absl::StatusOr<double> measured = MedianTime(cuda, kRuns, run_one);
+  cuda.UseNaiveKernelsOnly(false);
+  NIBBLE_ASSIGN_OR_RETURN(const double ms, measured);
   const double rate = (in + out) / (ms * 1e-3);
-  std::printf("%-52s [%6ld, %5ld] %9.4f ms %8.1f GB/s %6.1f %%\n", plan.name.c_str(),
+  std::printf("%-60s [%6ld, %5ld] %9.4f ms %8.1f GB/s %6.1f %%\n", plan.name.c_str(),
               static_cast<long>(rows), static_cast<long>(cols), ms, rate * 1e-9,
               100 * rate / copy_rate);
   std::fflush(stdout);

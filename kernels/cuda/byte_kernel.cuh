@@ -102,6 +102,7 @@ __global__ __launch_bounds__(kByteThreads,
   const uint32_t row_amax = BitsOf<float>(row_copy.figures->tensor.amax);
   const uint32_t column_amax = BitsOf<float>(column_copy.figures->tensor.amax);
   WaitForCopies();
+  ActivateBytes<kF32>(args.x, memory);
   __syncthreads();
 
   uint32_t largest = 0;

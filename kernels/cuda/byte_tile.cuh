@@ -17,6 +17,7 @@
 #include "kernels/cuda/exact_block.h"
 #include "kernels/cuda/instructions.h"
 #include "kernels/cuda/quantize_args.h"
+#include "kernels/cuda/source_load.cuh"
 #include "kernels/formats/bfloat16.h"
 
 namespace nibble::gpu {
@@ -78,6 +79,20 @@ __device__ __forceinline__ void StartByteLoad(const Source& x, const BytePlace& 
           make_uint4(0, 0, 0, 0);
     }
     from += kStep * row_bytes;
+  }
+}
+
+// Replaces what this thread's StartByteLoad() has copied by what the source stands for, zeros too.
+// After WaitForCopies(), before the barrier.
+template <bool kF32>
+__device__ __forceinline__ void ActivateBytes(const Source& x, ByteMemory<kF32>& memory) {
+  if constexpr (!kF32) {
+    if (!x.squared_relu) return;
+#pragma unroll 4
+    for (uint32_t i = 0; i < sizeof(memory.x) / 16 / kByteThreads; ++i) {
+      uint4& at = reinterpret_cast<uint4*>(memory.x)[threadIdx.x + i * kByteThreads];
+      at = SquaredRelu(at);
+    }
   }
 }
 

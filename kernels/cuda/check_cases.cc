@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "kernels/formats/bfloat16.h"
 
 namespace nibble {
 namespace {
@@ -38,7 +39,8 @@ std::string CheckCase::Name() const {
   return absl::StrCat("seed ", seed, " [", rows, ", ", cols, "] stride ", stride, " offset ",
                       offset, bf16 ? " bf16 " : " f32 ", TemperName(temper), " at (",
                       placement.first_row, ", ", placement.first_col, ")", CopyName(row, "row"),
-                      CopyName(column, "column"), naive_only ? " naive kernels" : "");
+                      CopyName(column, "column"), naive_only ? " naive kernels" : "",
+                      squared_relu ? " squared ReLU" : "");
 }
 
 namespace {
@@ -142,6 +144,7 @@ CheckCase RandomCase(uint64_t seed, int64_t largest) {
     check.placement.global_cols = (check.placement.first_col + check.cols + 15) / 16 * 16 +
                                   (below(4) == 0 ? int64_t{1} << 33 : 0);
   }
+  check.squared_relu = check.bf16 && below(4) == 0;
   return check;
 }
 
@@ -224,6 +227,16 @@ absl::Status Checker::Run(const CheckCase& check) {
              check.stride);
   NIBBLE_ASSIGN_OR_RETURN(Buffer device, cuda_.memory().Allocate(bytes));
   NIBBLE_RETURN_IF_ERROR(cuda_.memory().CopyIn(device.data(), x.data(), bytes));
+  if (check.squared_relu) {
+    for (int64_t row = 0; row < check.rows; ++row) {
+      uint16_t* const of_row = static_cast<uint16_t*>(data) + row * check.stride;
+      for (int64_t col = 0; col < check.cols; ++col) {
+        const float value = DecodeBf16(of_row[col]);
+        const float positive = value < 0 ? 0.0f : value;
+        of_row[col] = EncodeBf16(positive * positive);
+      }
+    }
+  }
   const ConstMatrix host_x = {data, check.bf16 ? DType::kBf16 : DType::kF32, check.rows, check.cols,
                               check.stride};
   ConstMatrix cuda_x = host_x;
@@ -236,8 +249,8 @@ absl::Status Checker::Run(const CheckCase& check) {
   NIBBLE_RETURN_IF_ERROR(
       cpu_.Quantize({host_x, check.placement, row.cpu_request, column.cpu_request}));
   cuda_.UseNaiveKernelsOnly(check.naive_only);
-  absl::Status status =
-      cuda_.Quantize({cuda_x, check.placement, row.cuda_request, column.cuda_request});
+  absl::Status status = cuda_.Quantize(
+      {cuda_x, check.placement, row.cuda_request, column.cuda_request, check.squared_relu});
   if (status.ok()) status = cuda_.Synchronize();
   if (!status.ok())
     return absl::Status(status.code(),

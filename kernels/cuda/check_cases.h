@@ -45,6 +45,7 @@ struct CheckCase {
   CheckCopy row;
   CheckCopy column;
   bool naive_only = false;
+  bool squared_relu = false;  // of BF16: the card computes it
 
   std::string Name() const;
 };

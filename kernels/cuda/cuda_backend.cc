@@ -157,8 +157,12 @@ CudaBackend::~CudaBackend() {
 
 QuantizeArgs CudaBackend::ArgsFor(const QuantizeRequest& request) const {
   QuantizeArgs args = {};
-  args.x = {request.x.data, request.x.rows, request.x.cols, request.x.stride,
-            request.x.dtype == DType::kF32};
+  args.x = {request.x.data,
+            request.x.rows,
+            request.x.cols,
+            request.x.stride,
+            request.x.dtype == DType::kF32,
+            request.squared_relu};
   for (const CopyRequest* copy : {&request.row, &request.column}) {
     if (copy->out == nullptr) continue;
     CopyArgs& of = args.copy[args.copies];

@@ -44,6 +44,7 @@ class CudaBackend : public Backend {
   CudaMemory& memory() override { return memory_; }
   int64_t chunk_bytes() const override { return int64_t{2} << 30; }
   absl::Status Quantize(const QuantizeRequest& request) override;
+  bool QuantizesSquaredRelu() const override { return true; }
   CudaPinnedMemory& pinned() override { return pinned_; }
   absl::Status Pin(void* host, size_t bytes) override;
   absl::Status Unpin(void* host) override;

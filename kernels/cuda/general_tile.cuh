@@ -135,6 +135,7 @@ __device__ __forceinline__ void LoadGeneralTileOf(const Source& x, const CopyArg
       in[k] = make_uint4(0, 0, 0, 0);
       if (row < place.rows && col < place.cols) {
         in[k] = LoadChunk<kF32>(x, place.row + row, place.col + col, place.cols - col, aligned);
+        if (!kF32 && x.squared_relu) in[k] = SquaredRelu(in[k]);
       }
     }
 #pragma unroll

@@ -224,6 +224,25 @@ NIBBLE_LANES uint32_t LargerMagnitudes(uint32_t a, uint32_t b) {
 #endif
 }
 
+// The squared ReLU of each lane of a pair of BF16, rounded to nearest even; NaN of NaN, with
+// undefined payload. With one rounding, as two have the same result: an FP32 product of two BF16 is
+// exact where it decides how the result is rounded.
+NIBBLE_LANES uint32_t SquaredRelu(uint32_t pair) {
+#if defined(__CUDA_ARCH__)
+  uint32_t positive, result;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(positive) : "r"(pair), "r"(0u));
+  asm("mul.bf16x2 %0, %1, %1;" : "=r"(result) : "r"(positive));
+  return result;
+#else
+  const auto square = [](uint32_t bits) {
+    const float x = FromBits<float>(bits);
+    const float positive = x < 0.0f ? 0.0f : x;
+    return RoundToBf16Bits<float>(positive * positive);
+  };
+  return (square(pair << 16) >> 16) | square(pair & 0xffff0000u);
+#endif
+}
+
 // The larger of a and |x|, NaN if there is one; a is not negative.
 NIBBLE_LANES float LargerMagnitude(float a, float x) {
 #if defined(__CUDA_ARCH__)

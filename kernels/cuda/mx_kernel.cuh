@@ -123,6 +123,7 @@ __global__ __launch_bounds__(kTileThreads,
   if (kStochastic && args.row) fast = row_copy.one_start;
   if (kStochastic && args.column) fast = fast && column_copy.one_start;
   WaitForCopies();
+  Activate<kF32>(args.x, place, memory.tile);
   __syncthreads();
 
   uint32_t row_largest = 0;
@@ -165,6 +166,7 @@ __global__ __launch_bounds__(kTileThreads,
   if (fast && staged) {
     StartLoad<kF32>(args.x, place, memory.tile);
     WaitForCopies();
+    Activate<kF32>(args.x, place, memory.tile);
     __syncthreads();
   }
   if (args.row) ExactMxTile<kF32, false, false, kSquare>(row_copy, place, memory.tile);

@@ -34,6 +34,8 @@ struct Source {
   int64_t cols;
   int64_t stride;
   bool f32;  // otherwise BF16
+  // Stands for the squared ReLU of the data, rounded to BF16. Only of BF16.
+  bool squared_relu;
 };
 
 // Per copy, in device memory: the result of the amax pass, and what PrepareCopies computes from it

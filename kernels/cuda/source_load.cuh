@@ -4,10 +4,20 @@
 #ifndef NIBBLE_KERNELS_CUDA_SOURCE_LOAD_CUH_
 #define NIBBLE_KERNELS_CUDA_SOURCE_LOAD_CUH_
 
+#include "kernels/cuda/instructions.h"
 #include "kernels/cuda/quantize_args.h"
 #include "kernels/formats/bfloat16.h"
 
 namespace nibble::gpu {
+
+// What the source stands for at four pairs, or one element, of its data.
+__device__ __forceinline__ uint4 SquaredRelu(const uint4& pairs) {
+  return make_uint4(SquaredRelu(pairs.x), SquaredRelu(pairs.y), SquaredRelu(pairs.z),
+                    SquaredRelu(pairs.w));
+}
+__device__ __forceinline__ uint32_t Meaning(const Source& x, uint32_t bf16) {
+  return x.squared_relu ? SquaredRelu(bf16) : bf16;
+}
 
 template <bool kF32>
 __device__ __forceinline__ float LoadElement(const Source& x, int64_t row, int64_t col) {
@@ -15,7 +25,7 @@ __device__ __forceinline__ float LoadElement(const Source& x, int64_t row, int64
   if constexpr (kF32) {
     return static_cast<const float*>(x.data)[at];
   } else {
-    return DecodeBf16(static_cast<const uint16_t*>(x.data)[at]);
+    return FromBits<float>(Meaning(x, static_cast<const uint16_t*>(x.data)[at]) << 16);
   }
 }
 
@@ -48,7 +58,7 @@ __device__ __forceinline__ void LoadBlock(const Source& x, int64_t line, int64_t
       const uint4* from = reinterpret_cast<const uint4*>(static_cast<const uint16_t*>(x.data) + at);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const uint4 eight = from[i];
+        const uint4 eight = x.squared_relu ? SquaredRelu(from[i]) : from[i];
         const uint32_t pair[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
         for (int k = 0; k < 4; ++k) {

@@ -115,6 +115,7 @@ __global__ __launch_bounds__(kTileThreads, TileShape<kF32>::kBlocks) void TileKe
   if (kRow) fast = fast && row_copy.figures->plain_range != 0;
   if (kColumn) fast = fast && column_copy.figures->plain_range != 0;
   WaitForCopies();
+  Activate<kF32>(args.x, place, memory);
   __syncthreads();
 
   bool bad = !fast;
@@ -151,6 +152,7 @@ __global__ __launch_bounds__(kTileThreads, TileShape<kF32>::kBlocks) void TileKe
   if (fast && kColumn && column_copy.codes != nullptr) {
     StartLoad<kF32>(args.x, place, memory);
     WaitForCopies();
+    Activate<kF32>(args.x, place, memory);
     __syncthreads();
   }
   if constexpr (kRow) {

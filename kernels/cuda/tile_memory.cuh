@@ -18,6 +18,7 @@
 #include "kernels/cuda/device_access.cuh"
 #include "kernels/cuda/exact_block.h"
 #include "kernels/cuda/quantize_args.h"
+#include "kernels/cuda/source_load.cuh"
 
 namespace nibble::gpu {
 
@@ -134,6 +135,27 @@ __device__ __forceinline__ void StartLoad(const Source& x, const TilePlace& plac
   for (uint32_t row = first; row < rows; row += kStep) {
     CopyToShared16(to + (row - first) * Shape::kRowBytes, from);
     from = MultiplyAddWide(kStep, row_bytes, from);
+  }
+}
+
+// Replaces what this thread's StartLoad() has copied by what the source stands for. After
+// WaitForCopies(), before the barrier.
+template <bool kF32>
+__device__ __forceinline__ void Activate(const Source& x, const TilePlace& place,
+                                         TileMemory<kF32>& memory) {
+  if constexpr (!kF32) {
+    if (!x.squared_relu) return;
+    using Shape = TileShape<kF32>;
+    constexpr uint32_t kPieces = Shape::kRowBytes / 16;
+    constexpr uint32_t kStep = kTileThreads / kPieces;
+    const uint32_t piece = threadIdx.x % kPieces;
+    if (piece * 16 >= place.cols * Shape::kElementBytes) return;
+#pragma unroll 4
+    for (uint32_t row = threadIdx.x / kPieces; row < place.rows; row += kStep) {
+      uint4& at = *reinterpret_cast<uint4*>(memory.x + row * Shape::kRowBytes +
+                                            16 * SwizzledPiece<kF32>(piece));
+      at = SquaredRelu(at);
+    }
   }
 }
 

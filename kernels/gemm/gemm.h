@@ -26,6 +26,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -165,6 +166,8 @@ class GemmEngine {
   // resumes in another process has the same bits after LoadChoices() of the same text. Empty for
   // engines that have no choice.
   virtual std::string Choices() const { return {}; }
+  // What people should know of choices made since the last call, a sentence each.
+  virtual std::vector<std::string> TakeNotices() { return {}; }
   // Uses these choices from now on. FailedPrecondition if they are of another library or device.
   virtual absl::Status LoadChoices(absl::string_view text) {
     if (text.empty()) return absl::OkStatus();

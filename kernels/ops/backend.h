@@ -48,6 +48,8 @@ class Backend {
   virtual int64_t chunk_bytes() const { return int64_t{128} << 20; }
 
   virtual absl::Status Quantize(const QuantizeRequest& request) = 0;
+  // Whether QuantizeRequest::squared_relu may be set.
+  virtual bool QuantizesSquaredRelu() const { return false; }
 
   virtual Queue& compute() = 0;
   virtual Queue& transfers() = 0;

@@ -9,6 +9,7 @@
 #define NIBBLE_KERNELS_OPS_OPTIMIZER_OPS_H_
 
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "kernels/ops/step_ops.h"
@@ -22,7 +23,7 @@ struct SumOfSquares {
   bool add = false;       // adds to *sum instead of overwriting it
 };
 
-// AdamW with decoupled decay, all FP32, this order of operations:
+// AdamW with decoupled decay, of all runs, all FP32, this order of operations:
 //   g = saturate(grad · outcome.scale);  m = β1 m + (1 − β1) g;  v = β2 v + (1 − β2) g²
 //   param −= lr · decay · param;  param −= lr · (m / c1) / (sqrt(v / c2) + eps)
 // with c1 = 1 − β1^t, c2 = 1 − β2^t given. saturate keeps finite gradients within
@@ -30,14 +31,23 @@ struct SumOfSquares {
 // never be updated again. NaN and infinity become NaN. Nothing is written if outcome.update is 0.
 inline constexpr float kLargestGradient = 1e19f;
 
-struct AdamW {
+// One run of adjacent elements. What the next step reads of them may be written beside them, so
+// that it needs no pass of its own.
+struct AdamWRun {
   int64_t n = 0;
   float* param = nullptr;
   float* m = nullptr;
   float* v = nullptr;
   const float* grad = nullptr;
+  float decay = 0;
+  uint16_t* bf16 = nullptr;  // [n] or null: the updated elements, rounded as Cast does
+  float* amax = nullptr;     // [1] or null: their largest magnitude, without NaN; of no other run
+};
+
+struct AdamW {
+  std::span<const AdamWRun> runs;        // borrowed until the operation has run
   const StepOutcome* outcome = nullptr;  // [1], null: scale 1, and the update is made
-  float lr = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, decay = 0;
+  float lr = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f;
   float correction1 = 1, correction2 = 1;  // c1, c2
 };
 

@@ -49,6 +49,9 @@ absl::Status Validate(const QuantizeRequest& request) {
                                                    "] with row stride ", x.stride,
                                                    x.data == nullptr ? " and no data" : ""));
   }
+  if (request.squared_relu && x.dtype != DType::kBf16) {
+    return absl::InvalidArgumentError("quantise: the squared ReLU is of BF16 only, x is FP32");
+  }
   const Placement& place = request.placement;
   if (place.first_row < 0 || place.first_col < 0 ||
       (place.global_rows != 0 && place.first_row + x.rows > place.global_rows) ||

@@ -47,6 +47,9 @@ struct QuantizeRequest {
   Placement placement;
   CopyRequest row;
   CopyRequest column;
+  // Quantises the squared ReLU of x, rounded to BF16, which is then never stored. x is BF16; only
+  // of a backend that does so (Backend::QuantizesSquaredRelu).
+  bool squared_relu = false;
 };
 
 // Checks that shapes, orientations and placement agree, and that a copy is requested; every backend

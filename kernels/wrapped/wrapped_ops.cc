@@ -46,6 +46,7 @@ class Kept {
     if constexpr (requires { request_.caches; }) Keep(request_.caches);
     if constexpr (requires { request_.windows; }) Keep(request_.windows);
     if constexpr (requires { request_.states; }) Keep(request_.states);
+    if constexpr (requires { request_.runs; }) Keep(request_.runs);
   }
   const Request& operator*() const { return request_; }
 
@@ -177,8 +178,12 @@ absl::Status WrappedLayerOps::Run(const SumOfSquares& r) {
   NIBBLE_PASS(optimizer, Run, "gradient norm", 0, 4.0 * static_cast<double>(r.n));
 }
 absl::Status WrappedLayerOps::Run(const AdamW& r) {
-  // Reads four vectors and writes three.
-  NIBBLE_PASS(optimizer, Run, "adamw", 0, 28.0 * static_cast<double>(r.n));
+  // Reads four vectors and writes three, and one of half the size where it is asked for.
+  double bytes = 0;
+  for (const AdamWRun& run : r.runs) {
+    bytes += (run.bf16 != nullptr ? 30.0 : 28.0) * static_cast<double>(run.n);
+  }
+  NIBBLE_PASS(optimizer, Run, "adamw", 0, bytes);
 }
 absl::Status WrappedLayerOps::Run(const AddLosses& r) {
   NIBBLE_PASS(step, Run, "step numbers", 0, 8.0 * static_cast<double>(r.n));

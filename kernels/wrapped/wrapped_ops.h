@@ -47,6 +47,7 @@ class WrappedBackend : public Backend {
   absl::Status Unpin(void* host) override { return inner_.Unpin(host); }
   int64_t chunk_bytes() const override { return inner_.chunk_bytes(); }
   absl::Status Quantize(const QuantizeRequest& request) override;
+  bool QuantizesSquaredRelu() const override { return inner_.QuantizesSquaredRelu(); }
   Queue& compute() override { return inner_.compute(); }
   Queue& transfers() override { return inner_.transfers(); }
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override { return inner_.NewEvent(); }
@@ -70,6 +71,7 @@ class WrappedGemm : public GemmEngine {
   GemmPlan Wants(const GemmUse& use) const override { return inner_.Wants(use); }
   absl::Status Prepare(const GemmRequest& request) override { return inner_.Prepare(request); }
   std::string Choices() const override { return inner_.Choices(); }
+  std::vector<std::string> TakeNotices() override { return inner_.TakeNotices(); }
   absl::Status LoadChoices(absl::string_view text) override { return inner_.LoadChoices(text); }
 
  private:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Losses of every recipe preset on a card beside those on the CPU: the same job of 200 steps, a small hybrid, on both.
+"""Losses of every recipe preset on a card beside those on the CPU: the same job of 200 steps of a small model on both.
 
-    tests/gpu/presets.py BIN [STEPS=200]      BIN: the directory of nibble and nibble-trainer
+    tests/gpu/presets.py BIN [STEPS=200] [MODEL=tiny-hybrid]      BIN: the directory of nibble and nibble-trainer
 
 GEMMs add in another order on a card, so losses are close and not equal; the bits of quantised operands are
 compared by gpu_check. After 200 steps another order alone moves the loss of one run by up to a per cent or two, so each
@@ -23,7 +23,7 @@ BOUND = 0.01
 SEEDS = (5, 6, 7, 8)
 
 JOB = """name: preset
-model: tiny-hybrid
+model: %(model)s
 recipe: %(recipe)s
 data: {train: [%(corpus)s], sequence: 256}
 training: {steps: %(steps)d, batch: 8, seed: %(seed)d}
@@ -37,6 +37,7 @@ output: {directory: %(output)s}
 def main():
     programs = pathlib.Path(sys.argv[1]).resolve()
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 200
+    model = sys.argv[3] if len(sys.argv) > 3 else "tiny-hybrid"
     root = pathlib.Path(tempfile.mkdtemp(prefix="gpu-presets-", dir=".")).resolve()
     listed = subprocess.run([str(programs / "nibble"), "recipe", "presets"], capture_output=True, text=True, check=True)
     presets = [line.split()[0] for line in listed.stdout.splitlines()]
@@ -49,8 +50,8 @@ def main():
     def run(recipe, seed, device):
         output = root / f"{recipe}-{seed}-{device}"
         spec = root / f"{recipe}-{seed}-{device}.yaml"
-        spec.write_text(JOB % {"recipe": recipe, "corpus": corpus, "steps": steps, "warmup": steps // 10, "threads": 4, "seed": seed,
-                               "device": device, "output": output})
+        spec.write_text(JOB % {"model": model, "recipe": recipe, "corpus": corpus, "steps": steps, "warmup": steps // 10,
+                               "threads": 4, "seed": seed, "device": device, "output": output})
         done = subprocess.run([str(programs / "nibble-trainer"), "--spec", str(spec), "--quiet"], capture_output=True,
                               text=True)
         if done.returncode != 0:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The whole service on one card: a cluster, a job, a change of its recipe in mid-run, a rank that is killed again and again.
+"""The whole service on one card: a cluster, a job, two changes of its recipe in mid-run, a rank that is killed again and again.
 
     tests/gpu/service.py BIN [KILLS=20]      BIN: the directory of nibble, nibble-coordinator, nibble-worker, nibble-trainer
 
-Runs in a new directory below the current one. Then the same job runs alone, undisturbed, with the change in its
-spec at the step where it took effect: the losses of all steps have the same bits. Exits 1 if anything is not so.
-Prints a short table last: tokens per second before and after the change, steps and seconds from the command to its
-effect, seconds from a kill to the next step.
+Runs in a new directory below the current one. Fprop is switched to BF16 and, after the kills, to FP8. Then the same
+job runs alone, undisturbed, with the changes in its spec at the steps where they took effect: the losses of all steps
+have the same bits. Exits 1 if anything is not so. Prints a short table last: tokens per second before, between and after
+the changes, steps and seconds from a command to its effect, seconds from a kill to the next step.
 """
 
 import json
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-STEPS = 3000
+STEPS = 4500
 
 JOB = """name: card
 model: tiny-hybrid
@@ -81,16 +81,20 @@ def main():
         job = nibble("job", "submit", str(spec)).split()[-1]
         nibble("job", "wait", job, "--step", "600", "--timeout", "120s")
         log = next(path for path in root.rglob("events.jsonl") if job in str(path))
-        seen = max(losses(events(log)))
-        begun = time.monotonic()
-        nibble("recipe", "set", job, "fprop=bf16", "--reason", "while it trains")
-        said = time.monotonic() - begun
-        changed = None
-        while changed is None and time.monotonic() - begun < 60:
-            steps = [e for e in events(log) if e.get("event") == "step" and e.get("revision") == 2]
-            changed = steps[0]["step"] if steps else None
-        effect = time.monotonic() - begun
-        expect(changed is not None, "the change of the recipe did not take effect")
+
+        def change(setting, revision):
+            seen = max(losses(events(log)))
+            begun = time.monotonic()
+            nibble("recipe", "set", job, setting, "--reason", "while it trains")
+            said = time.monotonic() - begun
+            changed = None
+            while changed is None and time.monotonic() - begun < 60:
+                steps = [e for e in events(log) if e.get("event") == "step" and e.get("revision") == revision]
+                changed = steps[0]["step"] if steps else None
+            expect(changed is not None, f"the change to {setting} did not take effect")
+            return seen, changed, said, time.monotonic() - begun
+
+        changes = {"bf16": change("fprop=bf16", 2)}
 
         recoveries = []
         for kill in range(kills):
@@ -113,6 +117,8 @@ def main():
             while not steps_again() and time.monotonic() - killed < 120:
                 time.sleep(0.05)
             recoveries.append(time.monotonic() - killed)
+        nibble("job", "wait", job, "--step", "3000", "--timeout", "120s")
+        changes["fp8-tensor"] = change("fprop=fp8-tensor", 3)
         nibble("job", "wait", job, "--timeout", "300s")
         run = events(log)
         resumes = sum(e.get("event") == "resume" for e in run)
@@ -136,7 +142,8 @@ def main():
     alone = root / "alone.yaml"
     alone.write_text(spec.read_text() +
                      f"output: {{directory: {root / 'alone'}}}\n"
-                     f"changes:\n  - {{at: step:{changed}, set: {{fprop: bf16}}}}\n")
+                     "changes:\n" + "".join(f"  - {{at: step:{changed}, set: {{fprop: {to}}}}}\n"
+                                            for to, (_, changed, _, _) in changes.items()))
     done = subprocess.run([str(programs / "nibble-trainer"), "--spec", str(alone), "--quiet"],
                           capture_output=True, text=True)
     expect(done.returncode == 0, f"the run alone: {done.returncode} {done.stderr}")
@@ -147,9 +154,10 @@ def main():
 
     rate = lambda revision: statistics.median(
         e["tokens_per_second"] for e in run if e.get("event") == "step" and e.get("revision") == revision)
-    print(f"steps at the command, at its effect     {seen}, {changed}")
-    print(f"answered, in effect after               {said:.3f} s, {effect:.3f} s")
-    print(f"tokens/s before and after               {rate(1):.0f}, {rate(2):.0f}")
+    for to, (seen, changed, said, effect) in changes.items():
+        print(f"{f'Fprop to {to}: steps at command, effect':40}{seen}, {changed}")
+        print(f"{'  answered, in effect after':40}{said:.3f} s, {effect:.3f} s")
+    print(f"tokens/s, Fprop NVFP4, BF16, FP8        {rate(1):.0f}, {rate(2):.0f}, {rate(3):.0f}")
     print(f"ranks killed, seconds to the next step  {kills}, median {statistics.median(recoveries):.2f}, "
           f"at most {max(recoveries):.2f}")
     print(f"losses with the bits of a run alone     {len(expected) - len(differ)} of {STEPS}")

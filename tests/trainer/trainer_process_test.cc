@@ -30,6 +30,17 @@ TEST_F(TrainerProcess, TheSameSpecGivesTheSameLossesForAnyNumberOfThreads) {
   EXPECT_EQ(first, Losses(Run("third", {.threads = 3})));
 }
 
+// On a card passes run from recordings, except those of traced steps.
+TEST_F(TrainerProcess, RecomputingBlocksAndTracingStepsOfOneRankChangeNoLoss) {
+  const std::vector<double> expected = Losses(Run("plain", {}));
+  EXPECT_EQ(Losses(Run("recomputed", {.recompute = "blocks"})), expected);
+  const std::string trace = (root_ / "trace.json").string();
+  ASSERT_EQ(Wait(Start("traced", WriteSpec("traced", {}),
+                       {"--trace", trace, "--trace-steps", "3", "--trace-after", "5"})),
+            0);
+  EXPECT_EQ(Losses(Events("traced")), expected);
+}
+
 TEST_F(TrainerProcess, ASecondRunWithTheSameRanksGivesTheSameLosses) {
   EXPECT_EQ(Losses(Run("first", {.ranks = 2})), Losses(Run("second", {.ranks = 2})));
 }

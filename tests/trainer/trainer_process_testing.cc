@@ -51,7 +51,7 @@ fs::path TrainerProcess::WriteSpec(const std::string& name, const Settings& s) c
       << "], sequence: 128, validation_fraction: 0.1}\n"
       << "training: {steps: " << s.steps
       << ", batch: 4, micro_batch: 1, seed: 3, precision: " << s.precision
-      << ", validate_every: 6, validation_batches: 1}\n"
+      << ", recompute: " << s.recompute << ", validate_every: 6, validation_batches: 1}\n"
       << "optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: 0.3333}\n"
       << "metrics: {log_every: 1, precision_every: 4}\n"
       << "resources: {ranks: " << s.ranks << ", threads: " << s.threads << ", device: " << s.device

@@ -35,6 +35,7 @@ class TrainerProcess : public testing::Test {
     std::string device = TestDevice();
     std::string more;  // additional lines of YAML
     std::string sharding = "optimizer";
+    std::string recompute = "none";
     std::string tensorboard;  // output.tensorboard
   };
 

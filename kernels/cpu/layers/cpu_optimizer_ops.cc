@@ -1,5 +1,7 @@
 #include "kernels/cpu/layers/cpu_optimizer_ops.h"
 
+#include <algorithm>
+
 #include "common/status_macros.h"
 #include "kernels/cpu/layers/blocks.h"
 
@@ -34,10 +36,18 @@ absl::Status CpuOptimizerOps::Run(const AdamW& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   if (request.outcome != nullptr && request.outcome->update == 0) return absl::OkStatus();
   const float scale = request.outcome == nullptr ? 1.0f : request.outcome->scale;
-  const Blocks blocks{request.n, kUpdateBlock};
-  pool_.ParallelFor(blocks.count(), [&](int64_t i, int) {
-    kernels_.adam_w(request, scale, blocks.begin(i), blocks.end(i));
-  });
+  for (const AdamWRun& run : request.runs) {
+    const Blocks blocks{run.n, kUpdateBlock};
+    double* largest = partial_.Get(blocks.count());
+    pool_.ParallelFor(blocks.count(), [&](int64_t i, int) {
+      largest[i] = kernels_.adam_w(request, run, scale, blocks.begin(i), blocks.end(i));
+    });
+    if (run.amax == nullptr) continue;
+    *run.amax = 0;
+    for (int64_t i = 0; i < blocks.count(); ++i) {
+      *run.amax = std::max(*run.amax, static_cast<float>(largest[i]));
+    }
+  }
   return absl::OkStatus();
 }
 

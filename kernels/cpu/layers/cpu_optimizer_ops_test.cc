@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/layers/cpu_elementwise_ops.h"
 #include "kernels/cpu/layers/layer_testing.h"
 
 namespace nibble::cpu {
@@ -65,20 +68,24 @@ struct State {
     for (float& x : v) x = x * x;
   }
   AdamW Request() {
+    run.n = static_cast<int64_t>(param.size());
+    run.param = param.data();
+    run.m = m.data();
+    run.v = v.data();
+    run.grad = grad.data();
+    run.decay = 0.1f;
     AdamW request;
-    request.n = static_cast<int64_t>(param.size());
-    request.param = param.data();
-    request.m = m.data();
-    request.v = v.data();
-    request.grad = grad.data();
+    request.runs = {&run, 1};
     request.lr = 1e-2f;
-    request.decay = 0.1f;
     request.correction1 = 0.19f;
     request.correction2 = 0.0975f;
     return request;
   }
-  friend bool operator==(const State&, const State&) = default;
+  friend bool operator==(const State& a, const State& b) {
+    return a.param == b.param && a.m == b.m && a.v == b.v && a.grad == b.grad;
+  }
   std::vector<float> param, m, v, grad;
+  AdamWRun run;
 };
 
 TEST_P(OptimizerTest, AdamWMatchesFloat64) {
@@ -96,7 +103,7 @@ TEST_P(OptimizerTest, AdamWMatchesFloat64) {
         const double g = static_cast<double>(before.grad[i]) * (scaled ? scale : 1.0f);
         m[i] = request.beta1 * static_cast<double>(before.m[i]) + (1.0 - request.beta1) * g;
         v[i] = request.beta2 * static_cast<double>(before.v[i]) + (1.0 - request.beta2) * g * g;
-        param[i] = before.param[i] * (1.0 - static_cast<double>(request.lr) * request.decay);
+        param[i] = before.param[i] * (1.0 - static_cast<double>(request.lr) * after.run.decay);
         param[i] -= static_cast<double>(request.lr) * (m[i] / request.correction1) /
                     (std::sqrt(v[i] / request.correction2) + request.eps);
       }
@@ -132,7 +139,7 @@ TEST_P(OptimizerTest, AdamWRecoversFromAGradientWhoseSquareOverflows) {
     State state(50);
     state.grad[37] = huge;
     AdamW request = state.Request();
-    request.decay = 0;
+    state.run.decay = 0;
     for (int step = 1; step <= 2000; ++step) {
       request.correction1 = 1 - static_cast<float>(std::pow(request.beta1, step));
       request.correction2 = 1 - static_cast<float>(std::pow(request.beta2, step));
@@ -158,6 +165,45 @@ TEST_P(OptimizerTest, AdamWWritesNothingIfTheStepIsSkipped) {
   request.outcome = &skipped;
   ASSERT_TRUE(ops_.Run(request).ok());
   EXPECT_TRUE(after == before);
+}
+
+TEST_P(OptimizerTest, AdamWWritesTheCopiesOfItsWeightsThatOtherPassesWouldMake) {
+  for (const int64_t n : {1, 17, 16384, 40001}) {
+    State plain(n), copied(n), other(50);
+    for (State* state : {&plain, &copied}) {
+      state->param[n / 2] = -7;
+      state->grad[n - 1] = n > 1 ? kNan : 1;  // its magnitude does not count
+    }
+    ASSERT_TRUE(ops_.Run(plain.Request()).ok());
+    std::vector<uint16_t> bf16(n, 0x1234);
+    float amax = 100;
+    AdamW request = copied.Request();
+    copied.run.bf16 = bf16.data();
+    copied.run.amax = &amax;
+    other.Request();
+    const AdamWRun runs[] = {other.run, copied.run};
+    request.runs = runs;
+    const StepOutcome skipped = {.scale = 1, .update = 0};
+    request.outcome = &skipped;
+    ASSERT_TRUE(ops_.Run(request).ok());
+    EXPECT_EQ(bf16, std::vector<uint16_t>(n, 0x1234));
+    EXPECT_EQ(amax, 100);
+    request.outcome = nullptr;
+    ASSERT_TRUE(ops_.Run(request).ok());
+    EXPECT_EQ(std::memcmp(copied.param.data(), plain.param.data(), n * sizeof(float)), 0);
+    std::vector<uint16_t> cast(n);
+    CpuElementwiseOps elementwise(pool_, GetParam());
+    ASSERT_TRUE(elementwise
+                    .Run(Cast{.from = ConstMatrix::Of(plain.param.data(), 1, n),
+                              .to = MutableMatrix::OfBf16(cast.data(), 1, n)})
+                    .ok());
+    EXPECT_EQ(bf16, cast);
+    float largest = 0;
+    for (const float x : plain.param) {
+      if (!std::isnan(x)) largest = std::max(largest, std::abs(x));
+    }
+    EXPECT_EQ(amax, largest);
+  }
 }
 
 TEST_P(OptimizerTest, AdamWWithoutLearningRateChangesOnlyItsState) {
@@ -215,7 +261,7 @@ TEST(OptimizerCheckTest, ErrorsNameOperationFieldAndBound) {
   request.correction1 = 0;
   EXPECT_EQ(Refusal(ops.Run(request)), "adamw: correction1 is 0, not above 0");
   request = state.Request();
-  request.v = nullptr;
+  state.run.v = nullptr;
   EXPECT_EQ(Refusal(ops.Run(request)), "adamw: v is null but must hold 3 elements");
   request = state.Request();
   request.lr = kNan;

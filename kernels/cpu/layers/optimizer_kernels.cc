@@ -44,25 +44,37 @@ NIBBLE_INLINE Vec Saturate(Vec x) {
   return Select(x > most, most, Select(x < -most, -most, x)) + (x - x);
 }
 
-void AdamWOf(const AdamW& request, float scale, int64_t begin, int64_t end) {
-  float* param = request.param + begin;
-  float* m = request.m + begin;
-  float* v = request.v + begin;
-  const float* grad = request.grad + begin;
-  const float lr = request.lr, decay = request.lr * request.decay, eps = request.eps;
+float AdamWOf(const AdamW& request, const AdamWRun& run, float scale, int64_t begin, int64_t end) {
+  float* param = run.param + begin;
+  float* m = run.m + begin;
+  float* v = run.v + begin;
+  const float* grad = run.grad + begin;
+  uint16_t* bf16 = run.bf16 == nullptr ? nullptr : run.bf16 + begin;
+  const float lr = request.lr, decay = request.lr * run.decay, eps = request.eps;
   const float beta1 = request.beta1, rest1 = 1 - request.beta1;
   const float beta2 = request.beta2, rest2 = 1 - request.beta2;
   const float correction1 = request.correction1, correction2 = request.correction2;
+  Vec largest = Splat(0);
   ForVecs(end - begin, [&](int64_t i, auto lanes) NIBBLE_INLINE_LAMBDA {
     const Vec g = Saturate(Load(grad + i, lanes) * scale);
     const Vec new_m = beta1 * Load(m + i, lanes) + rest1 * g;
     const Vec new_v = beta2 * Load(v + i, lanes) + rest2 * (g * g);
     const Vec old = Load(param + i, lanes);
     const Vec step = (new_m / correction1) / (Sqrt(new_v / correction2) + eps);
+    const Vec updated = (old - decay * old) - lr * step;
     Store(m + i, new_m, lanes);
     Store(v + i, new_v, lanes);
-    Store(param + i, (old - decay * old) - lr * step, lanes);
+    Store(param + i, updated, lanes);
+    if (bf16 != nullptr) Store(bf16 + i, updated, lanes);
+    // Comparisons with NaN are false.
+    const Vec size = Select(updated < Splat(0), -updated, updated);
+    largest = Select(size > largest, size, largest);
   });
+  float lane[kVec];
+  std::memcpy(lane, &largest, sizeof(lane));
+  float most = 0;
+  for (const float one : lane) most = one > most ? one : most;
+  return most;
 }
 
 }  // namespace

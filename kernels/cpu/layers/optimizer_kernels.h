@@ -15,8 +15,10 @@ namespace nibble::cpu {
 struct OptimizerKernels {
   // Σ x[i]² in FP64: sixteen separate sums, then added in pairs.
   double (*sum_of_squares)(const float* x, int64_t n);
-  // Elements [begin, end); `scale`: of the gradients.
-  void (*adam_w)(const AdamW& request, float scale, int64_t begin, int64_t end);
+  // Elements [begin, end) of a run; `scale`: of the gradients. Returns the largest magnitude of the
+  // updated ones.
+  float (*adam_w)(const AdamW& request, const AdamWRun& run, float scale, int64_t begin,
+                  int64_t end);
 
   static const OptimizerKernels baseline, avx2, avx512;
 };

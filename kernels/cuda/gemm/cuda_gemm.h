@@ -35,6 +35,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -84,6 +85,7 @@ class CudaGemm : public GemmEngine {
   // Runs the GEMM and waits. FailedPrecondition during a capture.
   absl::Status Prepare(const GemmRequest& request) override;
   std::string Choices() const override { return lt_->Choices(); }
+  std::vector<std::string> TakeNotices() override { return lt_->TakeNotices(); }
   absl::Status LoadChoices(absl::string_view text) override { return lt_->LoadChoices(text); }
 
   // The path of a valid request and why: "emulated BF16: cards before compute capability 10.0 have

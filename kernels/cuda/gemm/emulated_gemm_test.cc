@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -153,6 +154,28 @@ TEST_F(EmulatedGemm, AResultOfZerosSaysNothingAboutTheOrderOfAdditions) {
   FakeLt().launches.clear();
   ASSERT_TRUE(gemm->Gemm(small.Request(32)).ok());
   EXPECT_EQ(FakeLt().launches, (std::map<uint64_t, int64_t>{{100, 1}}));
+}
+
+TEST_F(EmulatedGemm, AnAlgorithmThatMemoryIsTooShortToMeasureIsTheFirstAndANoticeSaysSo) {
+  FakeLt().ms = {{100, 3.0}, {102, 1.0}, {103, 2.0}};
+  cuda_ = *CudaBackend::Create(0, size_t{80} << 20);
+  const auto gemm = Engine({.least_measured = 1});
+  const SmallGemm small(*cuda_);
+  GemmRequest request = small.Request(32);
+  request.accumulate = true;  // measuring needs a copy of C, 8 KiB
+  const MemoryUse use = cuda_->memory().use();
+  const absl::StatusOr<Buffer> filler =
+      cuda_->memory().Allocate(use.capacity - use.used - size_t{4096});
+  ASSERT_TRUE(filler.ok()) << filler.status();
+  ASSERT_TRUE(gemm->Gemm(request).ok());
+  FakeLt().launches.clear();
+  ASSERT_TRUE(gemm->Gemm(request).ok());
+  EXPECT_EQ(FakeLt().launches, (std::map<uint64_t, int64_t>{{100, 1}}));
+  EXPECT_THAT(gemm->Choices(), ::testing::HasSubstr("; not measured: memory is short"));
+  const std::vector<std::string> notices = gemm->TakeNotices();
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_THAT(notices[0], ::testing::HasSubstr("memory for measuring is short"));
+  EXPECT_TRUE(gemm->TakeNotices().empty());
 }
 
 TEST_F(EmulatedGemm, AGraphCapturesOnlyWhatWasPrepared) {

@@ -74,6 +74,12 @@ absl::Status LtEngine::Run(const LtProblem& problem, const LtPointers& pointers)
     NIBBLE_ASSIGN_OR_RETURN(LtMatmul matmul, LtMatmul::Create(library_, problem));
     NIBBLE_RETURN_IF_ERROR(matmul.SetScales(pointers));
     NIBBLE_ASSIGN_OR_RETURN(const LtChoice choice, Choose(matmul, pointers));
+    if (!choice.short_of_memory.empty()) {
+      notices_.push_back(absl::StrCat(
+          "the fastest algorithm of ", problem.Text(),
+          " is not known: memory for measuring is short (", choice.short_of_memory,
+          "); the one that cuBLASLt proposes first is used, which gives the same bits"));
+    }
     planned = planned_.emplace(problem, Planned{std::move(matmul), choice}).first;
     stored_.erase(problem);
   }
@@ -119,6 +125,7 @@ std::string LtEngine::Choices() const {
                             choice.ms, choice.place + 1, choice.measured, choice.first_ms);
       if (choice.others > 0) absl::StrAppendFormat(&text, "; %d with other bits", choice.others);
     }
+    if (!choice.short_of_memory.empty()) absl::StrAppend(&text, "; not measured: memory is short");
     text += '\n';
   }
   for (const auto& [problem, algorithm] : stored_) {

@@ -16,6 +16,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -52,6 +54,9 @@ class LtEngine {
 
   // All choices, one per line, below a head that names library and card.
   std::string Choices() const;
+  // A sentence for each algorithm that was not measured because memory was short, since the last
+  // call.
+  std::vector<std::string> TakeNotices() { return std::exchange(notices_, {}); }
   // Uses these choices from now on, in place of own ones for the same problems. InvalidArgument
   // with the number of the line that is wrong; FailedPrecondition if they were made with another
   // library or on another kind of card, naming both: their algorithms may not exist here. Nothing
@@ -82,6 +87,7 @@ class LtEngine {
   // In order, so that the text is the same for the same choices.
   std::map<LtProblem, Planned> planned_;
   std::map<LtProblem, cublasLtMatmulAlgo_t> stored_;  // loaded, not yet used
+  std::vector<std::string> notices_;
 };
 
 }  // namespace nibble

@@ -157,7 +157,11 @@ absl::StatusOr<LtChoice> MeasureLt(LtMatmul& matmul, const LtPointers& pointers,
       device_prints = allocated.status();
     }
   }
-  if (absl::IsResourceExhausted(device_prints.status())) return first;
+  if (absl::IsResourceExhausted(device_prints.status())) {
+    LtChoice unmeasured = first;
+    unmeasured.short_of_memory = std::string(device_prints.status().message());
+    return unmeasured;
+  }
   NIBBLE_RETURN_IF_ERROR(device_prints.status());
   NIBBLE_RETURN_IF_ERROR(memory.Fill(device_prints->data(), 0, print_bytes));
 

@@ -24,9 +24,10 @@ struct LtChoice {
   // Median times in milliseconds, of this one and of the heuristics' first; 0: not measured.
   float ms = 0;
   float first_ms = 0;
-  int place = 0;     // in the order of the heuristics
-  int measured = 0;  // candidates with the first's bits
-  int others = 0;    // with other bits
+  int place = 0;                // in the order of the heuristics
+  int measured = 0;             // candidates with the first's bits
+  int others = 0;               // with other bits
+  std::string short_of_memory;  // why there was no measurement although it was asked for; or empty
 };
 
 // Up to `count` algorithms in the heuristics' order. Those that split K keep FP32 partial sums in
@@ -42,8 +43,9 @@ bool HasFixedOrder(const CublasLt& library, const cublasLtMatmulAlgo_t& algorith
 // Runs every candidate several times, in turns, and returns the fastest of those whose result has
 // the bits of the first's; a later one must be faster by more than half a percent. Returns the
 // first, unmeasured, if the result tells too little about the order of its additions, because most
-// of it is zero, or if memory is short. Waits for the queue. C is overwritten, but not if the
-// problem adds to it: then the runs write to a copy that `memory` provides.
+// of it is zero, or, with `short_of_memory`, if memory is short. Waits for the queue. C is
+// overwritten, but not if the problem adds to it: then the runs write to a copy that `memory`
+// provides.
 absl::StatusOr<LtChoice> MeasureLt(LtMatmul& matmul, const LtPointers& pointers,
                                    const LtQueue& queue, CudaMemory& memory,
                                    const std::vector<cublasLtMatmulAlgo_t>& candidates);

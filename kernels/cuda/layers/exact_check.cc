@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/instructions.h"
 #include "kernels/cuda/layers/check_vector.h"
 #include "kernels/cuda/layers/cuda_elementwise_ops.h"
 #include "kernels/cuda/layers/cuda_optimizer_ops.h"
 #include "kernels/cuda/layers/cuda_step_ops.h"
 #include "kernels/cuda/layers/cuda_token_ops.h"
 #include "kernels/cuda/layers/row_check.h"
+#include "kernels/formats/bfloat16.h"
 
 namespace nibble {
 namespace {
@@ -20,6 +22,26 @@ std::vector<float> Values(LayerCheck& check, int64_t n, bool positive = false) {
   std::vector<float> values(static_cast<size_t>(n));
   for (float& value : values) value = positive ? std::abs(check.Normal()) : check.Normal();
   return values;
+}
+
+// Of every BF16: what the quantisers compute in its place (QuantizeRequest::squared_relu).
+void CheckSquaredRelu(LayerCheck& check) {
+  constexpr int64_t kCodes = 65536;
+  std::vector<uint16_t> codes(kCodes);
+  for (int64_t i = 0; i < kCodes; ++i) codes[i] = static_cast<uint16_t>(i);
+  CheckVector<uint16_t> in(check.cuda(), codes), out(check.cuda(), kCodes);
+  CudaElementwiseOps ops(check.cuda());
+  check.ExpectOk("squared relu", ops.Forward(ActivationForward{
+                                     .in = ConstMatrix::OfBf16(in.device(), 1, kCodes),
+                                     .out = MutableMatrix::OfBf16(out.device(), 1, kCodes)}));
+  const std::vector<uint16_t> got = out.OfDevice();
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < kCodes; ++i) {
+    const auto expected = static_cast<uint16_t>(gpu::SquaredRelu(codes[i]));
+    const bool nan = std::isnan(DecodeBf16(codes[i]));
+    if (nan ? !std::isnan(DecodeBf16(got[i])) : got[i] != expected) ++wrong;
+  }
+  check.Expect(wrong == 0, absl::StrCat("squared relu: ", wrong, " of all BF16 are others"));
 }
 
 void CheckAdamW(LayerCheck& check, int64_t n) {
@@ -31,25 +53,53 @@ void CheckAdamW(LayerCheck& check, int64_t n) {
   gradients[0] = 3e38f;
   if (n > 2) gradients[2] = std::numeric_limits<float>::infinity();
   CheckVector<float> grad(cuda, gradients);
-  for (const uint32_t update : {1u, 0u}) {
+  CheckVector<uint16_t> bf16(cuda, n, 0x1234);
+  CheckVector<float> amax(cuda, 1, -1.0f);
+  for (const uint32_t update : {0u, 1u}) {
     CheckVector<StepOutcome> outcome(cuda, {StepOutcome{.scale = 0.37f, .update = update}});
-    AdamW request = {.n = n,
-                     .param = param.host(),
-                     .m = m.host(),
-                     .v = v.host(),
-                     .grad = grad.host(),
+    // Two runs, of which the second has copies and is not aligned if the first is short.
+    const int64_t second = n / 3;
+    const auto runs = [&](auto of) {
+      AdamWRun whole = {
+          .n = n, .param = of(param), .m = of(m), .v = of(v), .grad = of(grad), .decay = 0.1f};
+      AdamWRun tail = whole;
+      whole.n = second;
+      tail.n -= second;
+      for (float** begin : {&tail.param, &tail.m, &tail.v}) *begin += second;
+      tail.grad += second;
+      tail.bf16 = of(bf16);
+      tail.amax = of(amax);
+      return std::vector<AdamWRun>{whole, tail};
+    };
+    const std::vector<AdamWRun> host = runs([](auto& vector) { return vector.host(); });
+    const std::vector<AdamWRun> device = runs([](auto& vector) { return vector.device(); });
+    AdamW request = {.runs = host,
                      .outcome = outcome.host(),
                      .lr = 3e-4f,
-                     .decay = 0.1f,
                      .correction1 = 0.19f,
                      .correction2 = 0.0975f};
     check.ExpectOk("adamw", check.cpu().optimizer().Run(request));
-    request.param = param.device();
-    request.m = m.device();
-    request.v = v.device();
-    request.grad = grad.device();
+    request.runs = device;
     request.outcome = outcome.device();
     check.ExpectOk("adamw", ops.Run(request));
+    const std::vector<float> updated = param.OfDevice();
+    float largest = 0;
+    int64_t wrong = 0;
+    const std::vector<uint16_t> rounded = bf16.OfDevice();
+    for (int64_t i = second; i < n; ++i) {
+      if (!std::isnan(updated[i])) largest = std::max(largest, std::abs(updated[i]));
+      const uint16_t got = rounded[i - second];
+      // A NaN may be any.
+      const bool right = update == 0              ? got == 0x1234
+                         : std::isnan(updated[i]) ? std::isnan(DecodeBf16(got))
+                                                  : got == EncodeBf16(updated[i]);
+      wrong += right ? 0 : 1;
+    }
+    check.Expect(wrong == 0, absl::StrCat("adamw of ", n, " elements, update ", update, ": ", wrong,
+                                          " of BF16 are not its weights'"));
+    check.Expect(amax.OfDevice()[0] == (update != 0 ? largest : -1.0f),
+                 absl::StrCat("adamw of ", n, " elements, update ", update, ": amax is ",
+                              amax.OfDevice()[0], ", not ", largest));
     // The CPU fuses multiplications and additions where it can.
     const double distance = std::max({param.Distance(), m.Distance(), v.Distance()});
     check.Expect(distance < 1e-6, absl::StrCat("adamw of ", n, " elements, update ", update, ": ",
@@ -207,6 +257,7 @@ void CheckEntropy(LayerCheck& check, int64_t rows, int64_t vocab, DType dtype) {
 }  // namespace
 
 void CheckExact(LayerCheck& check) {
+  CheckSquaredRelu(check);
   for (const int64_t n : {1, 7, 8, 1000, 70001}) CheckAdamW(check, n);
   for (const int64_t n : {1, 15, 16, 65536, 65537, 200003}) CheckSumOfSquares(check, n);
   for (const int64_t n : {1, 1023, 5000}) CheckStepNumbers(check, n);

@@ -123,13 +123,26 @@ void TimeOptimizer(LayerCheck& check, int64_t n) {
     return ops.Run(SumOfSquares{.x = pool.at<float>(i), .n = n, .sum = sum.device()});
   });
   check.Time("adamw of " + std::to_string(n), 28.0 * static_cast<double>(n), 0, [&](int i) {
-    return ops.Run(AdamW{.n = n,
-                         .param = pool.at<float>(4 * i),
-                         .m = pool.at<float>(4 * i + 1),
-                         .v = pool.at<float>(4 * i + 2),
-                         .grad = pool.at<float>(4 * i + 3),
-                         .lr = 1e-4f});
+    const AdamWRun run = {.n = n,
+                          .param = pool.at<float>(4 * i),
+                          .m = pool.at<float>(4 * i + 1),
+                          .v = pool.at<float>(4 * i + 2),
+                          .grad = pool.at<float>(4 * i + 3)};
+    return ops.Run(AdamW{.runs = {&run, 1}, .lr = 1e-4f});
   });
+  const Pool copies(check.cuda(), n * 2);
+  CheckVector<float> amax(check.cuda(), 1);
+  check.Time("adamw with copy and amax of " + std::to_string(n), 30.0 * static_cast<double>(n), 0,
+             [&](int i) {
+               const AdamWRun run = {.n = n,
+                                     .param = pool.at<float>(4 * i),
+                                     .m = pool.at<float>(4 * i + 1),
+                                     .v = pool.at<float>(4 * i + 2),
+                                     .grad = pool.at<float>(4 * i + 3),
+                                     .bf16 = copies.at<uint16_t>(i),
+                                     .amax = amax.device()};
+               return ops.Run(AdamW{.runs = {&run, 1}, .lr = 1e-4f});
+             });
   CudaElementwiseOps elementwise(check.cuda());
   check.Time("cast of " + std::to_string(n), 6.0 * static_cast<double>(n), 0, [&](int i) {
     return elementwise.Run(Cast{.from = ConstMatrix::Of(pool.at<float>(2 * i), 1, n),

@@ -281,6 +281,9 @@ absl::Status JobRun::TrainAll() {
           },
           [&](std::vector<HostWords> said) { control_->Hear(std::move(said)); });
     });
+    for (const std::string& notice : device_->device().gemm.TakeNotices()) {
+      reporter_->Notice(trainer().next_step(), notice);
+    }
     if (status.ok()) {
       const absl::Status traced = trace_.AfterStep(trainer());
       if (!traced.ok()) reporter_->Notice(trainer().next_step(), std::string(traced.message()));

@@ -121,6 +121,7 @@ absl::Status Trainer::Restore(Position position) {
     NIBBLE_RETURN_IF_ERROR(norm_guard_->Restore(std::move(position.norm_guard)));
   }
   early_stop_.Restore(position.early_stop);
+  copies_are_current_ = false;
   next_step_ = position.next_step;
   updates_ = position.updates;
   skipped_in_a_row_ = non_finite_in_a_row_ = harmed_in_a_row_ = 0;
@@ -158,6 +159,8 @@ absl::Status Trainer::SetRecipe(int64_t step) {
   if (revision.number == revision_ && promoted == promoted_) return absl::OkStatus();
   revision_ = 0;
   passes_.Clear();
+  copies_are_current_ = false;
+  optimizer_->SetCopies({});
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe recipe,
                           Resolve(timeline_.RecipeAt(step), outline(), tokens_));
   if (model_ == nullptr) {
@@ -178,7 +181,11 @@ absl::Status Trainer::SetRecipe(int64_t step) {
   } else {
     NIBBLE_RETURN_IF_ERROR(model_->SetRecipe(recipe));
   }
-  if (exchange_.weights != nullptr) NIBBLE_RETURN_IF_ERROR(exchange_.weights->SetModel(*model_));
+  if (exchange_.weights != nullptr) {
+    NIBBLE_RETURN_IF_ERROR(exchange_.weights->SetModel(*model_));
+  } else {
+    optimizer_->SetCopies(model_->UpdatedCopies());
+  }
   if (spec_.training.products == JobProducts::kNative) {
     NIBBLE_RETURN_IF_ERROR(CheckNative(model_->Products()));
   }
@@ -293,6 +300,8 @@ absl::Status Trainer::BeginStep(const StepContext& context) {
   if (exchange_.weights != nullptr) {
     NIBBLE_RETURN_IF_ERROR(
         exchange_.weights->BeginStep(options_.packs_weights, context.statistics));
+  } else {
+    model_->SetCopiesAreCurrent(copies_are_current_);
   }
   return model_->BeginStep(context);
 }
@@ -392,6 +401,8 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask a
   }
   NIBBLE_RETURN_IF_ERROR(
       optimizer_->Update(decision_->on_device(), updates_ + 1, sample.learning_rate()));
+  // Also if there was no update: then those of this step are.
+  copies_are_current_ = true;
   NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kUpdate));
 
   NIBBLE_ASSIGN_OR_RETURN(const StepOutcome outcome, decision_->Read());

@@ -234,6 +234,9 @@ class Trainer {
   RecordedPasses passes_;
   StepTimes times_;
   bool enqueue_each_ = false;
+  // With one rank: the working copies of the weights are those of the next step, because the last
+  // update wrote them.
+  bool copies_are_current_ = false;
   const Event* update_after_ = nullptr;
   Buffer figures_, strip_figures_;  // of a sampled step, pinned; of packed weights, by rank
 };

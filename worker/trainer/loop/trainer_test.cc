@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "worker/link/trainer_exit.h"
@@ -98,6 +99,45 @@ TEST(Trainer, RecomputingChangesNoLoss) {
   JobSpec again = Spec();
   again.training.recompute = JobRecompute::kBlocks;
   EXPECT_EQ(Rig(Spec()).Losses(kSteps), Rig(again).Losses(kSteps));
+}
+
+// A trainer that is restored to where it stands makes its working copies from the weights.
+TEST(Trainer, WorkingCopiesOfTheUpdateAreThoseThatTheWeightsWouldGive) {
+  for (const char* preset : {"bf16", "nvfp4", "nvfp4-base", "mxfp8", "fp4-zhou-token"}) {
+    for (const bool tied : {false, true}) {
+      JobSpec spec = Spec(preset);
+      spec.model.tied_head = tied;
+      Rig kept(spec), anew(spec);
+      for (int64_t step = 0; step < 6; ++step) {
+        StepReport a, b;
+        ASSERT_TRUE(anew.trainer->Restore(anew.trainer->position()).ok());
+        ASSERT_TRUE(kept.Step(a).ok());
+        ASSERT_TRUE(anew.Step(b).ok());
+        EXPECT_EQ(a.sample.loss(), b.sample.loss()) << preset << ", step " << step;
+        ASSERT_EQ(a.figures.size(), b.figures.size());
+        for (size_t i = 0; i < a.figures.size(); ++i) {
+          EXPECT_EQ(std::memcmp(&a.figures[i].head, &b.figures[i].head, sizeof(QuantHead)), 0)
+              << preset << ", step " << step << ", figure " << i;
+        }
+      }
+      EXPECT_EQ(std::memcmp(kept.parameters->weights(), anew.parameters->weights(),
+                            kept.parameters->elements() * sizeof(float)),
+                0);
+    }
+  }
+}
+
+// What is written over a weight behind the trainer's back reaches a step only after a restore.
+TEST(Trainer, AStepReadsTheWorkingCopiesThatTheUpdateBeforeItWrote) {
+  for (const bool restored : {false, true}) {
+    Rig plain(Spec("bf16")), changed(Spec("bf16"));
+    EXPECT_EQ(plain.Losses(1), changed.Losses(1));
+    changed.parameters->weight(changed.parameters->outline().linears[0].weight)[0] += 1;
+    if (restored) {
+      ASSERT_TRUE(changed.trainer->Restore(changed.trainer->position()).ok());
+    }
+    EXPECT_EQ(plain.Losses(1) == changed.Losses(1), !restored);
+  }
 }
 
 TEST(Trainer, AnotherSeedGivesOtherLosses) {

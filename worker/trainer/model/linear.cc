@@ -107,7 +107,7 @@ void Linear::PlanProducts() {
                   (!fprop.has_value() || StripsAreParts(*fprop, Orientation::kRow, strip_rows_)) &&
                   (!own_dgrad || StripsAreParts(*dgrad, Orientation::kColumn, strip_rows_));
   if (packs_weight_) of_fprop.packed = of_dgrad.packed = true;
-  packed_arrive_ = bf16_arrives_ = false;
+  packed_arrive_ = bf16_arrives_ = amax_is_known_ = false;
 }
 
 absl::Status Linear::Create(Copy& copy, Memory& memory, Memory& figures, OperandRole role,
@@ -194,13 +194,40 @@ Linear::WorkingCopies Linear::working_copies() {
   return copies;
 }
 
+namespace {
+
+// Whether scales are computed from the amax of the whole tensor.
+bool ScalesNeedAmax(const QuantizedTensor& tensor) {
+  return tensor.format().tensor_scale ||
+         tensor.spec().block == BlockShape{BlockShape::kWhole, BlockShape::kWhole};
+}
+
+}  // namespace
+
+WorkingCopy Linear::updated_copy() {
+  WorkingCopy copy = {.bf16 = bf16_weight_.data<uint16_t>()};
+  for (Copy* of : {&fprop_w_, &dgrad_w_}) {
+    if (!of->tensor || !ScalesNeedAmax(*of->tensor)) continue;
+    // Where quantising has left it, so that it stays if there is no update.
+    copy.amax = &of->tensor->head()->amax;
+    break;
+  }
+  return copy;
+}
+
+CopyRequest Linear::WeightRequest(Copy& copy, const StepContext& context) {
+  CopyRequest request = Request(copy, context);
+  if (amax_is_known_ && copy.tensor && ScalesNeedAmax(*copy.tensor)) {
+    request.amax = updated_copy().amax;
+  }
+  return request;
+}
+
 absl::Status Linear::QuantizeStrip(const ConstMatrix& rows, QuantizedTensor* row,
                                    QuantizedTensor* column, const float* amaxes, bool statistics) {
   const auto request = [&](QuantizedTensor* out, int64_t index) -> CopyRequest {
     if (out == nullptr) return {};
-    const bool scales_need_it =
-        out->format().tensor_scale || out->spec().block.rows == BlockShape::kWhole;
-    const bool given = amaxes != nullptr && (scales_need_it || statistics);
+    const bool given = amaxes != nullptr && (ScalesNeedAmax(*out) || statistics);
     return {.out = out, .amax = given ? amaxes + index : nullptr, .statistics = statistics};
   };
   return device_.backend.Quantize(
@@ -214,8 +241,9 @@ absl::Status Linear::PrepareWeights(const StepContext& context) {
              .to = MutableMatrix::OfBf16(bf16_weight_.data<uint16_t>(), info_.out, info_.in)}));
   }
   if (packed_arrive_ || (!fprop_w_.tensor && !dgrad_w_.tensor)) return absl::OkStatus();
-  return device_.backend.Quantize(
-      {.x = weight_, .row = Request(fprop_w_, context), .column = Request(dgrad_w_, context)});
+  return device_.backend.Quantize({.x = weight_,
+                                   .row = WeightRequest(fprop_w_, context),
+                                   .column = WeightRequest(dgrad_w_, context)});
 }
 
 GemmSource Linear::WeightSource(OperandRole role) const {
@@ -227,14 +255,19 @@ GemmSource Linear::WeightSource(OperandRole role) const {
   return ConstMatrix::OfBf16(bf16_weight_.data<uint16_t>(), info_.out, info_.in);
 }
 
+bool Linear::quantizes_squared_relu() const {
+  return fprop_x_.tensor && wgrad_x_.tensor && device_.backend.QuantizesSquaredRelu();
+}
+
 absl::Status Linear::Forward(const StepContext& context, const ConstMatrix& x,
-                             const MutableMatrix& y) {
+                             const MutableMatrix& y, bool squared_relu) {
   if (fprop_x_.tensor || wgrad_x_.tensor) {
     NIBBLE_RETURN_IF_ERROR(device_.backend.Quantize(
         {.x = x,
          .placement = {.first_row = context.first_token, .global_rows = context.batch_tokens},
          .row = Request(fprop_x_, context),
-         .column = Request(wgrad_x_, context)}));
+         .column = Request(wgrad_x_, context),
+         .squared_relu = squared_relu}));
   }
   const GemmSource source = fprop_x_.tensor ? GemmSource(&*fprop_x_.tensor) : GemmSource(x);
   return device_.gemm.Gemm(Fprop(source, WeightSource(OperandRole::kFpropWeight), y));

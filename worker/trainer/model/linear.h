@@ -88,6 +88,13 @@ class Linear {
   // inference there are none.
   absl::Status PrepareWeights(const StepContext& context);
 
+  // What the update of the weight may write for the next step, of a weight that is not gathered:
+  // its BF16 copy, and the amax from which its quantised copies are scaled. Valid until the next
+  // Allocate().
+  WorkingCopy updated_copy();
+  // Whether updated_copy() is that of the present weight: PrepareWeights() then takes it as it is.
+  void set_copy_is_current(bool current) { bf16_arrives_ = amax_is_known_ = current; }
+
   // The working copies of a weight that is gathered, which those of other ranks' rows can be copied
   // into. Valid until the next Allocate().
   struct WorkingCopies {
@@ -108,8 +115,13 @@ class Linear {
   absl::Status QuantizeStrip(const ConstMatrix& rows, QuantizedTensor* row, QuantizedTensor* column,
                              const float* amaxes, bool statistics);
 
-  // y = x·Wᵀ, without the bias. x: [tokens, in], y: [tokens, out].
-  absl::Status Forward(const StepContext& context, const ConstMatrix& x, const MutableMatrix& y);
+  // Whether Forward() can compute the squared ReLU of its input while it quantises it, for all
+  // who read it.
+  bool quantizes_squared_relu() const;
+  // y = x·Wᵀ, without the bias. x: [tokens, in], y: [tokens, out]. squared_relu: x stands for its
+  // squared ReLU.
+  absl::Status Forward(const StepContext& context, const ConstMatrix& x, const MutableMatrix& y,
+                       bool squared_relu = false);
   absl::Status AddBias(const MutableMatrix& y);
   // dx = dy·W, dW (+)= dyᵀ·x, dbias += Σ dy. x is read if keeps_input().
   absl::Status Backward(const StepContext& context, const ConstMatrix& x, const ConstMatrix& dy,
@@ -132,6 +144,8 @@ class Linear {
   absl::Status Create(Copy& copy, Memory& memory, Memory& figures, OperandRole role,
                       Orientation orientation, int64_t rows, int64_t cols);
   CopyRequest Request(Copy& copy, const StepContext& context) const;
+  // The same for a quantised copy of the weight.
+  CopyRequest WeightRequest(Copy& copy, const StepContext& context);
   GemmSource WeightSource(OperandRole role) const;
 
   Device device_;
@@ -152,6 +166,7 @@ class Linear {
   int64_t strip_rows_ = 0;
   bool packs_weight_ = false;  // quantised copies of the weight are codes and scales alone
   bool packed_arrive_ = false, bf16_arrives_ = false;
+  bool amax_is_known_ = false;
   Copy fprop_x_, fprop_w_, dgrad_dy_, dgrad_w_, wgrad_dy_, wgrad_x_;
   Buffer bf16_weight_;  // [out, in], of an FP32 weight if an operand is BF16
 };

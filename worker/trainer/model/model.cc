@@ -49,8 +49,10 @@ absl::Status Head::Allocate(int64_t tokens, Region& step, Region& scratch) {
   return status;
 }
 
-uint16_t* Head::bf16_weight() const {
-  return tied_ || dtype_ == DType::kF32 ? nullptr : static_cast<uint16_t*>(bf16_weight_.mut().data);
+uint16_t* Head::bf16_weight() const { return tied_ ? nullptr : working_copy(); }
+
+uint16_t* Head::working_copy() const {
+  return dtype_ == DType::kF32 ? nullptr : static_cast<uint16_t*>(bf16_weight_.mut().data);
 }
 
 absl::Status Head::PrepareWeights() {
@@ -300,6 +302,18 @@ std::vector<bool> Model::ReadInBf16() const {
   // Positions are added in FP32. A tied head has the same parameter.
   bf16[embedding_] = positions_ < 0;
   return bf16;
+}
+
+std::vector<WorkingCopy> Model::UpdatedCopies() const {
+  std::vector<WorkingCopy> copies(parameters_.outline().params.size());
+  for (Linear* linear : linears()) copies[linear->info().weight] = linear->updated_copy();
+  copies[head_.param()].bf16 = head_.working_copy();
+  return copies;
+}
+
+void Model::SetCopiesAreCurrent(bool current) {
+  for (Linear* linear : linears()) linear->set_copy_is_current(current);
+  head_.set_bf16_arrives(current);
 }
 
 absl::Status Model::Plan() {

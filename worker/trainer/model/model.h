@@ -49,6 +49,8 @@ class Head {
   // The working copy of a weight that no other part reads: [vocab, d_model], or null. If it
   // arrives, PrepareWeights() leaves it alone.
   uint16_t* bf16_weight() const;
+  // The same, of a weight that the embedding reads too; or null.
+  uint16_t* working_copy() const;
   void set_bf16_arrives(bool arrives) { bf16_arrives_ = arrives; }
 
  private:
@@ -139,6 +141,12 @@ class Model {
   // By parameter that no linear layer reads as its weight: whether passes read no more of it than
   // its BF16 rounding.
   std::vector<bool> ReadInBf16() const;
+
+  // Of weights that are not gathered: what their update may write for the next step, by parameter.
+  // Valid until the next SetRecipe().
+  std::vector<WorkingCopy> UpdatedCopies() const;
+  // Whether they are those of the present weights: BeginStep() then does not make them.
+  void SetCopiesAreCurrent(bool current);
 
   // Makes the working copies of the weights, and zeroes gradients that are only accumulated. Of
   // weights that ranks gather, passes make the copies of a block before they run it first, or, if

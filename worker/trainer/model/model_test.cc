@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 
+#include "kernels/wrapped/wrapped_ops.h"
 #include "worker/trainer/model/model.h"
 #include "worker/trainer/model/model_testing.h"
 
@@ -47,6 +49,63 @@ TEST_P(EveryPrecision, RecomputeChangesNoBit) {
   EXPECT_EQ(kept.Step(batch_, batch_.context()), again.Step(batch_, batch_.context()));
   EXPECT_EQ(kept.Gradients(), again.Gradients());
   EXPECT_LT(again.model->activation_bytes(), kept.model->activation_bytes());
+}
+
+// A backend that computes the squared ReLU of what it quantises, as a card does.
+class SquaringBackend : public WrappedBackend, private Passage {
+ public:
+  explicit SquaringBackend(const TestDevice& device)
+      : WrappedBackend(*device.backend, *this), cpu_(*device.backend), ops_(*device.ops) {}
+
+  bool QuantizesSquaredRelu() const override { return true; }
+  absl::Status Quantize(const QuantizeRequest& request) override {
+    if (!request.squared_relu) return cpu_.Quantize(request);
+    ++squared;
+    std::vector<uint16_t> out(static_cast<size_t>(request.x.rows * request.x.cols));
+    const MutableMatrix matrix = MutableMatrix::OfBf16(out.data(), request.x.rows, request.x.cols);
+    const absl::Status status =
+        ops_.elementwise().Forward(ActivationForward{.in = request.x, .out = matrix});
+    if (!status.ok()) return status;
+    QuantizeRequest of_squares = request;
+    of_squares.x = Const(matrix);
+    of_squares.squared_relu = false;
+    return cpu_.Quantize(of_squares);
+  }
+
+  int squared = 0;
+
+ private:
+  absl::Status Pass(const OpCost&, std::function<absl::Status()> operation) override {
+    return operation();
+  }
+
+  CpuBackend& cpu_;
+  CpuLayerOps& ops_;
+};
+
+TEST_P(EveryPrecision, SquaredReluWithinTheQuantiserChangesNoBit) {
+  for (const bool recompute : {false, true}) {
+    TestRig apart(Spec(), GetParam(), Options(DType::kBf16, recompute));
+    TestRig within(Spec(), GetParam(), Options(DType::kBf16, recompute));
+    SquaringBackend squaring(within.device);
+    within.model = *Model::Create({squaring, *within.device.gemm, *within.device.ops},
+                                  *within.parameters, ResolvedPreset(within.outline, GetParam()),
+                                  Options(DType::kBf16, recompute));
+    EXPECT_EQ(apart.Step(batch_, batch_.context()), within.Step(batch_, batch_.context()));
+    EXPECT_EQ(apart.Gradients(), within.Gradients());
+    // Once for each MLP whose input is only read quantised, and once more where a block runs again:
+    // all but the last.
+    int expected = 0;
+    for (const Linear* linear : within.model->linears()) {
+      if (linear->info().name.find("mlp.down") == std::string::npos) continue;
+      const LayerRecipe& recipe = linear->recipe();
+      if (!recipe[OperandRole::kFpropActivation] || !recipe[OperandRole::kWgradActivation])
+        continue;
+      expected += recompute && linear != within.model->linears().back() ? 2 : 1;
+    }
+    EXPECT_EQ(squaring.squared, expected) << GetParam();
+    within.model.reset();
+  }
 }
 
 TEST_P(EveryPrecision, ThreadsChangeNoBit) {

@@ -53,6 +53,13 @@ class ParameterView {
   virtual ConstMatrix matrix(int64_t param) const = 0;
 };
 
+// What the update of a weight may write for the next step, so that no pass over the weight makes it
+// again.
+struct WorkingCopy {
+  uint16_t* bf16 = nullptr;  // [elements of the parameter], its BF16 rounding; or null
+  float* amax = nullptr;     // [1], its largest magnitude; or null
+};
+
 // Adjacent parameters whose gradients are complete at one moment of the backward pass, and which
 // ranks share as one: each owns an equal part, a multiple of kParameterAlign elements.
 struct Bucket {

@@ -28,8 +28,6 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
                                  .state = optimizer->elements_});
     optimizer->elements_ += elements;
   }
-  optimizer->PlanRuns();
-
   Memory& memory = device.memory();
   const size_t bytes = static_cast<size_t>(optimizer->elements_) * sizeof(float);
   const std::pair<Buffer*, size_t> wanted[] = {
@@ -41,6 +39,7 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
     NIBBLE_ASSIGN_OR_RETURN(Buffer allocated, memory.Allocate(size));
     *buffer = std::move(allocated);
   }
+  optimizer->PlanRuns();
   for (auto* events : {&optimizer->complete_, &optimizer->reduced_}) {
     events->resize(optimizer->parts_.size());
     for (std::unique_ptr<Event>& event : *events) {
@@ -55,8 +54,14 @@ absl::StatusOr<std::unique_ptr<ShardedAdamW>> ShardedAdamW::Create(const Device&
   return optimizer;
 }
 
+void ShardedAdamW::SetCopies(std::vector<WorkingCopy> copies) {
+  copies_ = std::move(copies);
+  PlanRuns();
+}
+
 void ShardedAdamW::PlanRuns() {
   const std::vector<ParamInfo>& params = parameters_.outline().params;
+  runs_.clear();
   for (size_t i = 0; i < params.size(); ++i) {
     const auto param = static_cast<int64_t>(i);
     const int64_t bucket = parameters_.bucket_of(param);
@@ -65,16 +70,26 @@ void ShardedAdamW::PlanRuns() {
     const bool last = i + 1 == params.size() || parameters_.bucket_of(param + 1) != bucket;
     const int64_t next = last ? within.first + within.elements : parameters_.offset(param + 1);
     const int64_t from = std::max(parameters_.offset(param), part.first);
-    const int64_t to = std::min(next, part.first + part.elements);
+    int64_t to = std::min(next, part.first + part.elements);
     if (from >= to) continue;
-    const Run run = {.weights = weights(bucket) + from - part.first,
-                     .state = part.state + from - part.first,
-                     .elements = to - from,
-                     .decay = params[i].decay};
-    if (!runs_.empty() && runs_.back().decay == run.decay &&
-        runs_.back().weights + runs_.back().elements == run.weights &&
-        runs_.back().state + runs_.back().elements == run.state) {
-      runs_.back().elements += run.elements;
+    const WorkingCopy copy = copies_.empty() ? WorkingCopy() : copies_[i];
+    const bool copied = copy.bf16 != nullptr || copy.amax != nullptr;
+    // The gap behind a parameter stays zero, updated or not.
+    if (copied) to = from + params[i].elements();
+    const int64_t state = part.state + from - part.first;
+    const AdamWRun run = {.n = to - from,
+                          .param = weights(bucket) + from - part.first,
+                          .m = m_.data<float>() + state,
+                          .v = v_.data<float>() + state,
+                          .grad = gradients() + state,
+                          .decay = params[i].decay ? options_.weight_decay : 0.0f,
+                          .bf16 = copy.bf16,
+                          .amax = copy.amax};
+    AdamWRun* const before = runs_.empty() ? nullptr : &runs_.back();
+    if (before != nullptr && !copied && before->bf16 == nullptr && before->amax == nullptr &&
+        before->decay == run.decay && before->param + before->n == run.param &&
+        before->m + before->n == run.m) {
+      before->n += run.n;
     } else {
       runs_.push_back(run);
     }
@@ -141,23 +156,15 @@ absl::Status ShardedAdamW::FinishReduce(StepNumbers* numbers) {
 
 absl::Status ShardedAdamW::Update(const StepOutcome* outcome, int64_t update, double lr) {
   const auto t = static_cast<double>(update);
-  AdamW step = {.outcome = outcome,
-                .lr = static_cast<float>(lr),
-                .beta1 = options_.beta1,
-                .beta2 = options_.beta2,
-                .eps = options_.epsilon,
-                .correction1 = static_cast<float>(1.0 - std::pow(double{options_.beta1}, t)),
-                .correction2 = static_cast<float>(1.0 - std::pow(double{options_.beta2}, t))};
-  for (const Run& run : runs_) {
-    step.n = run.elements;
-    step.param = run.weights;
-    step.m = m_.data<float>() + run.state;
-    step.v = v_.data<float>() + run.state;
-    step.grad = gradients() + run.state;
-    step.decay = run.decay ? options_.weight_decay : 0.0f;
-    NIBBLE_RETURN_IF_ERROR(device_.ops.optimizer().Run(step));
-  }
-  return absl::OkStatus();
+  return device_.ops.optimizer().Run(
+      AdamW{.runs = runs_,
+            .outcome = outcome,
+            .lr = static_cast<float>(lr),
+            .beta1 = options_.beta1,
+            .beta2 = options_.beta2,
+            .eps = options_.epsilon,
+            .correction1 = static_cast<float>(1.0 - std::pow(double{options_.beta1}, t)),
+            .correction2 = static_cast<float>(1.0 - std::pow(double{options_.beta2}, t))});
 }
 
 }  // namespace nibble

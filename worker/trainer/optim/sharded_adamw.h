@@ -23,6 +23,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/ops/optimizer_ops.h"
 #include "kernels/ops/step_ops.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/device.h"
@@ -54,6 +55,9 @@ class ShardedAdamW {
   // After the backward pass: computation enqueued afterwards has the sums. Adds the squares of this
   // rank's parts to numbers->squares: NaN or infinite if a gradient is.
   absl::Status FinishReduce(StepNumbers* numbers);
+  // What updates also write, by parameter; of no other than one rank. Empty: nothing. The memory
+  // stays until the next call.
+  void SetCopies(std::vector<WorkingCopy> copies);
   // After FinishReduce(): makes update number `update`, from 1, unless the outcome has none.
   // `outcome`: on the device.
   absl::Status Update(const StepOutcome* outcome, int64_t update, double lr);
@@ -73,12 +77,6 @@ class ShardedAdamW {
   float* second_moment() const { return v_.data<float>(); }  // [elements()]
 
  private:
-  struct Run {                // adjacent elements of a part with the same decay
-    float* weights;           // [elements]
-    int64_t state, elements;  // as in Part
-    bool decay;
-  };
-
   ShardedAdamW(const Device& device, Parameters& parameters, Collective& collective,
                const Options& options)
       : device_(device), parameters_(parameters), collective_(collective), options_(options) {}
@@ -89,6 +87,7 @@ class ShardedAdamW {
     bool adds = false;    // the result is in place, and is to be added to the sums
   };
 
+  // Adjacent elements of a part are one run if they have the same decay and no copies.
   void PlanRuns();
   // Computation enqueued from now on may overwrite the gradients: they have been reduced and added.
   absl::Status Settle(Sent& sent);
@@ -106,7 +105,8 @@ class ShardedAdamW {
   Options options_;
   int64_t elements_ = 0;
   std::vector<Part> parts_;
-  std::vector<Run> runs_;
+  std::vector<WorkingCopy> copies_;  // by parameter, or empty
+  std::vector<AdamWRun> runs_;
   Buffer m_, v_;
   Buffer summed_;  // [elements], if there is more than one rank
   std::vector<std::unique_ptr<Event>> complete_, reduced_;  // by bucket

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/formats/bfloat16.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/model/model_testing.h"
 #include "worker/trainer/optim/step_decision.h"
@@ -114,8 +115,52 @@ TEST(ShardedAdamW, ANonFiniteGradientMakesTheNormNonFiniteAndTheUpdateLeavesTheW
   EXPECT_TRUE(std::equal(before.begin(), before.end(), rig.parameters->weights()));
 }
 
+TEST(ShardedAdamW, UpdatesWriteTheCopiesThatWereAskedForAndChangeNoWeight) {
+  Rig plain({}), copied({});
+  std::vector<WorkingCopy> copies(copied.outline.params.size());
+  std::vector<std::vector<uint16_t>> bf16(copies.size());
+  std::vector<float> amaxes(copies.size(), -1);
+  for (size_t p = 0; p < copies.size(); ++p) {
+    if (p % 3 == 2) continue;  // among others that have none
+    bf16[p].assign(copied.outline.params[p].elements(), 0x1234);
+    copies[p] = {.bf16 = p % 3 == 0 ? bf16[p].data() : nullptr, .amax = &amaxes[p]};
+  }
+  copied.optimizer->SetCopies(copies);
+  // A step without an update.
+  const float gradient = copied.parameters->gradients()[5];
+  copied.parameters->gradients()[5] = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_EQ(copied.Decide(/*max_norm=*/1).update, 0u);
+  ASSERT_TRUE(copied.Update(1, 0.1).ok());
+  EXPECT_EQ(bf16[0], std::vector<uint16_t>(bf16[0].size(), 0x1234));
+  EXPECT_EQ(amaxes, std::vector<float>(copies.size(), -1));
+  copied.parameters->gradients()[5] = gradient;
+  for (Rig* rig : {&plain, &copied}) {
+    rig->Decide(/*max_norm=*/1);
+    ASSERT_TRUE(rig->Update(1, 0.1).ok());
+  }
+  const float* const weights = copied.parameters->weights();
+  EXPECT_TRUE(
+      std::equal(weights, weights + copied.parameters->elements(), plain.parameters->weights()));
+  for (size_t p = 0; p < copies.size(); ++p) {
+    const int64_t n = copied.outline.params[p].elements();
+    const float* const of = copied.parameters->weight(static_cast<int64_t>(p));
+    float largest = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      largest = std::max(largest, std::abs(of[i]));
+      if (p % 3 == 0) {
+        ASSERT_EQ(bf16[p][i], EncodeBf16(of[i])) << p << " " << i;
+      }
+    }
+    EXPECT_EQ(amaxes[p], p % 3 == 2 ? -1 : largest) << p;
+  }
+}
+
 TEST(ShardedAdamW, TheGapsBetweenParametersStayZero) {
   Rig rig({});
+  std::vector<uint16_t> bf16(rig.outline.params[0].elements());
+  std::vector<WorkingCopy> copies(rig.outline.params.size());
+  copies[0].bf16 = bf16.data();
+  rig.optimizer->SetCopies(copies);
   rig.Decide(/*max_norm=*/1);
   ASSERT_TRUE(rig.Update(1, 0.1).ok());
   int64_t last = 0;

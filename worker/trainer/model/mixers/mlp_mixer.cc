@@ -40,6 +40,11 @@ class MlpMixer : public Mixer {
                        const MutableMatrix& y) override {
     const MutableMatrix wide = wide_.rows(x.rows), active = active_.rows(x.rows);
     NIBBLE_RETURN_IF_ERROR(up_.Forward(context, x, wide));
+    if (activation_ == Activation::kSquaredRelu && up_.bias() == nullptr &&
+        down_.quantizes_squared_relu()) {
+      NIBBLE_RETURN_IF_ERROR(down_.Forward(context, Const(wide), y, /*squared_relu=*/true));
+      return down_.AddBias(y);
+    }
     NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Forward(ActivationForward{
         .kind = activation_, .bias = up_.bias(), .in = Const(wide), .out = active}));
     NIBBLE_RETURN_IF_ERROR(down_.Forward(context, Const(active), y));
