@@ -296,9 +296,8 @@ std::vector<Linear*> Model::linears() const {
 std::vector<bool> Model::ReadInBf16() const {
   std::vector<bool> bf16(parameters_.outline().params.size(), false);
   if (options_.activations != DType::kBf16) return bf16;
-  bf16[head_.param()] = true;
-  // Positions are added in FP32. A tied head has the same parameter.
-  bf16[embedding_] = positions_ < 0;
+  bf16[head_.param()] = bf16[embedding_] = true;
+  if (positions_ >= 0) bf16[positions_] = true;
   return bf16;
 }
 
