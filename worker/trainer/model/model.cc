@@ -396,7 +396,6 @@ absl::Status Model::BeginStep(const StepContext& context) {
     NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Zero(
         non_finite_.data(), static_cast<int64_t>(non_finite_.bytes())));
   }
-  prepared_.assign(blocks_.size() + 1, false);
   weight_statistics_ = context.statistics;
   if (parameters_.weights_are_gathered()) return absl::OkStatus();
   for (Block& block : blocks_) {
@@ -408,9 +407,11 @@ absl::Status Model::BeginStep(const StepContext& context) {
 }
 
 absl::Status Model::PrepareWeights(const StepContext& context, int64_t part) {
-  if (!parameters_.weights_are_gathered() || prepared_[part]) return absl::OkStatus();
-  if (parameters_.weights_take_turns()) prepared_.assign(prepared_.size(), false);
-  prepared_[part] = true;
+  // Of weights that take turns, the copies of each part replace those of the part before it.
+  if (!parameters_.weights_are_gathered() ||
+      !(context.new_weights || parameters_.weights_take_turns())) {
+    return absl::OkStatus();
+  }
   if (part == parameters_.outline().spec.blocks()) return head_.PrepareWeights();
   StepContext of_weights = context;
   of_weights.statistics = weight_statistics_;
@@ -481,7 +482,7 @@ absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch
   for (int64_t i = last; status.ok() && i >= 0; --i) {
     Block& block = blocks_[i];
     status = hooks_->BeforeBackward(i);
-    if (status.ok()) status = PrepareWeights(context, i);
+    if (status.ok() && parameters_.weights_take_turns()) status = PrepareWeights(context, i);
     if (status.ok()) status = BeginGradients(i);
     // The saved tensors of the last block are still valid.
     if (status.ok() && options_.recompute && i != last) {
