@@ -95,7 +95,8 @@ class Run {
           model_->Forward(context, batch, 1.0f / static_cast<float>(tokens), loss_.data<float>()));
       return model_->Backward(context, batch);
     };
-    NIBBLE_RETURN_IF_ERROR(settings_.recorded ? passes_.Run({}, passes) : passes());
+    NIBBLE_RETURN_IF_ERROR(settings_.recorded ? passes_.Run({}, /*exchanges=*/false, passes)
+                                              : passes());
     NIBBLE_RETURN_IF_ERROR(decision_->Clear());
     NIBBLE_RETURN_IF_ERROR(optimizer_->FinishReduce(decision_->mine()));
     NIBBLE_RETURN_IF_ERROR(decision_->Decide(
@@ -115,7 +116,7 @@ class Run {
       : backend_(device.backend),
         settings_(settings),
         collective_(CreateLocal()),
-        passes_(device.backend.compute()) {}
+        passes_(device.backend.compute(), hooks_) {}
 
   Backend& backend_;
   const Settings& settings_;
@@ -124,8 +125,9 @@ class Run {
   std::unique_ptr<Model> model_;
   std::unique_ptr<ShardedAdamW> optimizer_;
   std::unique_ptr<StepDecision> decision_;
-  Buffer tokens_;  // [2, tokens]: tokens, targets
-  Buffer loss_;    // [tokens]
+  Buffer tokens_;    // [2, tokens]: tokens, targets
+  Buffer loss_;      // [tokens]
+  PassHooks hooks_;  // none
   RecordedPasses passes_;
   int64_t step_ = 0;
 };

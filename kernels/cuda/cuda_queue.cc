@@ -103,19 +103,27 @@ absl::StatusOr<std::unique_ptr<Recording>> CudaQueue::EndRecording() {
   cudaGraph_t graph = nullptr;
   NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamEndCapture(stream_, &graph), "cudaStreamEndCapture"));
   cudaGraphExec_t runnable = nullptr;
-  const absl::Status made =
-      StatusOf(cudaGraphInstantiate(&runnable, graph, 0), "cudaGraphInstantiate");
+  size_t nodes = 0;
+  absl::Status made = StatusOf(cudaGraphGetNodes(graph, nullptr, &nodes), "cudaGraphGetNodes");
+  if (made.ok() && nodes > 0) {
+    made = StatusOf(cudaGraphInstantiate(&runnable, graph, 0), "cudaGraphInstantiate");
+  }
   cudaGraphDestroy(graph);
   NIBBLE_RETURN_IF_ERROR(made);
+  if (runnable == nullptr) return std::unique_ptr<Recording>();
   return std::make_unique<GraphRecording>(runnable, frees_.load());
 }
 
+bool CudaQueue::IsValid(const Recording& recording) const {
+  return static_cast<const GraphRecording&>(recording).frees == frees_.load();
+}
+
 absl::Status CudaQueue::Run(const Recording& recording) {
-  const auto& recorded = static_cast<const GraphRecording&>(recording);
-  if (recorded.frees != frees_.load()) {
+  if (!IsValid(recording)) {
     return absl::FailedPreconditionError("memory was freed since the work was recorded");
   }
-  return StatusOf(cudaGraphLaunch(recorded.graph, stream_), "cudaGraphLaunch");
+  return StatusOf(cudaGraphLaunch(static_cast<const GraphRecording&>(recording).graph, stream_),
+                  "cudaGraphLaunch");
 }
 
 absl::Status CudaQueue::Synchronize() {

@@ -62,6 +62,7 @@ class CudaQueue : public Queue {
   bool records() const override { return true; }
   absl::Status BeginRecording() override;
   absl::StatusOr<std::unique_ptr<Recording>> EndRecording() override;
+  bool IsValid(const Recording& recording) const override;
   absl::Status Run(const Recording& recording) override;
   // Waits for everything enqueued; the first error of host work, if there is one.
   absl::Status Synchronize();

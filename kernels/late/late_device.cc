@@ -112,15 +112,19 @@ absl::Status LateBackend::LateQueue::BeginRecording() {
 absl::StatusOr<std::unique_ptr<Recording>> LateBackend::LateQueue::EndRecording() {
   if (recording_ == nullptr) return absl::FailedPreconditionError("the queue does not record");
   recording_->frees = backend_->memory_->frees();
+  if (recording_->work.empty()) recording_ = nullptr;
   return std::move(recording_);
 }
 
+bool LateBackend::LateQueue::IsValid(const Recording& recording) const {
+  return static_cast<const LateRecording&>(recording).frees == backend_->memory_->frees();
+}
+
 absl::Status LateBackend::LateQueue::Run(const Recording& recording) {
-  const auto& recorded = static_cast<const LateRecording&>(recording);
-  if (recorded.frees != backend_->memory_->frees()) {
+  if (!IsValid(recording)) {
     return absl::FailedPreconditionError("memory was freed since the work was recorded");
   }
-  for (const Work& work : recorded.work) {
+  for (const Work& work : static_cast<const LateRecording&>(recording).work) {
     NIBBLE_RETURN_IF_ERROR(backend_->Enqueue(*this, work));
   }
   return absl::OkStatus();

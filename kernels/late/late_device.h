@@ -91,6 +91,7 @@ class LateBackend : public Backend, public Passage {
     bool records() const override { return true; }
     absl::Status BeginRecording() override;
     absl::StatusOr<std::unique_ptr<Recording>> EndRecording() override;
+    bool IsValid(const Recording& recording) const override;
     absl::Status Run(const Recording& recording) override;
 
    private:

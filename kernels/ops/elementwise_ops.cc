@@ -1,5 +1,6 @@
 #include "kernels/ops/elementwise_ops.h"
 
+#include "common/status_macros.h"
 #include "kernels/ops/operand_check.h"
 
 namespace nibble {
@@ -56,6 +57,29 @@ absl::Status Validate(const BiasBackward& request) {
 
 absl::Status Validate(const Cast& request) { return CheckFromTo("cast", request); }
 absl::Status Validate(const Accumulate& request) { return CheckFromTo("accumulate", request); }
+
+absl::Status Validate(const CopyParts& request) {
+  for (size_t i = 0; i < request.parts.size(); ++i) {
+    const CopyParts::Part& part = request.parts[i];
+    OperandCheck check("copies");
+    check
+        .That(part.as <= CopyParts::As::kRounded, "as of part ", i, " is ",
+              static_cast<int>(part.as), ", which is no kind of copy")
+        .That(part.elements >= 0 && part.lines >= 0, "part ", i, " has ", part.lines, " lines of ",
+              part.elements, " elements, below 0")
+        .Pointer("to", part.to, part.elements * part.lines)
+        .Pointer("from", part.from, part.elements * part.lines);
+    const auto check_pitch = [&](const char* name, int64_t pitch, int64_t size) {
+      if (part.lines <= 1) return;
+      check.That(pitch >= part.elements * size && pitch % size == 0, name, " of part ", i, " is ",
+                 pitch, " bytes for lines of ", part.elements, " elements of ", size);
+    };
+    check_pitch("to_pitch", part.to_pitch, part.to_size());
+    check_pitch("from_pitch", part.from_pitch, part.from_size());
+    NIBBLE_RETURN_IF_ERROR(check.status());
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Validate(const FillInitial& request) {
   return OperandCheck("initial values")

@@ -59,6 +59,32 @@ struct Accumulate {
   MutableMatrix to;
 };
 
+// A number of copies within the device in one operation: a message into the tensors that it
+// carries, or the reverse. No destination overlaps another one or a source.
+struct CopyParts {
+  enum class As : uint8_t {
+    kBytes,
+    kWidened,  // BF16 to FP32
+    kRounded,  // FP32 to BF16, to nearest even
+  };
+  // Lines of equal length, at equal distances.
+  struct Part {
+    void* to = nullptr;
+    const void* from = nullptr;
+    int64_t elements = 0;  // of a line: bytes, unless they change
+    int64_t lines = 1;
+    int64_t to_pitch = 0;  // bytes from line to line; ignored for a single line
+    int64_t from_pitch = 0;
+    As as = As::kBytes;
+
+    // Bytes of an element.
+    int64_t to_size() const { return as == As::kWidened ? 4 : as == As::kRounded ? 2 : 1; }
+    int64_t from_size() const { return as == As::kWidened ? 2 : as == As::kRounded ? 4 : 1; }
+    int64_t bytes() const { return lines * elements * (to_size() + from_size()); }
+  };
+  std::span<const Part> parts;
+};
+
 // The initial values of a parameter's first n elements, with the same bits on every backend
 // (kernels/formats/initial_values.h).
 struct FillInitial {
@@ -77,6 +103,7 @@ absl::Status Validate(const BiasForward& request);
 absl::Status Validate(const BiasBackward& request);
 absl::Status Validate(const Cast& request);
 absl::Status Validate(const Accumulate& request);
+absl::Status Validate(const CopyParts& request);
 absl::Status Validate(const FillInitial& request);
 absl::Status ValidateZero(const void* data, int64_t bytes);
 
@@ -89,6 +116,7 @@ class ElementwiseOps {
   virtual absl::Status Backward(const BiasBackward& request) = 0;
   virtual absl::Status Run(const Cast& request) = 0;
   virtual absl::Status Run(const Accumulate& request) = 0;
+  virtual absl::Status Run(const CopyParts& request) = 0;
   virtual absl::Status Run(const FillInitial& request) = 0;
   // As in layer_ops.h.
   virtual size_t ScratchBytes(const BiasBackward&) const { return 0; }

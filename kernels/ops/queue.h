@@ -67,11 +67,13 @@ class Queue {
   // From now on the backend's operations and copies within the device are recorded, with their
   // arguments, instead of enqueued. Nothing else may be called until EndRecording(), which must
   // follow, even after an error. Operations may not allocate while they are recorded: each has run
-  // before with the same shapes.
+  // before with the same shapes. Null if nothing was recorded.
   virtual absl::Status BeginRecording() { return NoRecording(); }
   virtual absl::StatusOr<std::unique_ptr<Recording>> EndRecording() { return NoRecording(); }
-  // Enqueues everything that was recorded. FailedPrecondition, with nothing enqueued, if memory
-  // that the recording may use has been freed since.
+  // Whether no memory that the recording may use has been freed since.
+  virtual bool IsValid(const Recording&) const { return false; }
+  // Enqueues everything that was recorded. FailedPrecondition, with nothing enqueued, if it is not
+  // valid.
   virtual absl::Status Run(const Recording&) { return NoRecording(); }
 
  private:

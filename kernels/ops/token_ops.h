@@ -14,7 +14,9 @@
 
 namespace nibble {
 
-// out = table[token] (+ positions[position]), summed in FP32, rounded once to out's type.
+// out = table[token] (+ positions[position]), each rounded to out's type; the sum, in FP32, is
+// rounded to it, too. So BF16 outputs need no more of the tables than their BF16 rounding, which is
+// what ranks that share the weights send.
 struct EmbeddingForward {
   SequenceLayout layout;
   const int32_t* tokens = nullptr;  // [tokens], in [0, vocab); checked

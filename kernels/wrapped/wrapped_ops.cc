@@ -47,6 +47,7 @@ class Kept {
     if constexpr (requires { request_.windows; }) Keep(request_.windows);
     if constexpr (requires { request_.states; }) Keep(request_.states);
     if constexpr (requires { request_.runs; }) Keep(request_.runs);
+    if constexpr (requires { request_.parts; }) Keep(request_.parts);
   }
   const Request& operator*() const { return request_; }
 
@@ -132,6 +133,11 @@ absl::Status WrappedLayerOps::Run(const Cast& r) {
 }
 absl::Status WrappedLayerOps::Run(const Accumulate& r) {
   NIBBLE_PASS(elementwise, Run, "accumulate", 0, Bytes(r.from) + 2 * Bytes(r.to));
+}
+absl::Status WrappedLayerOps::Run(const CopyParts& r) {
+  double bytes = 0;
+  for (const CopyParts::Part& part : r.parts) bytes += static_cast<double>(part.bytes());
+  NIBBLE_PASS(elementwise, Run, "copies", 0, bytes);
 }
 absl::Status WrappedLayerOps::Run(const FillInitial& r) {
   NIBBLE_PASS(elementwise, Run, "initial values", 0, 4.0 * static_cast<double>(r.n));

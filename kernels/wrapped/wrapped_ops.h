@@ -115,6 +115,7 @@ class WrappedLayerOps : public LayerOps,
   absl::Status Backward(const BiasBackward& r) override;
   absl::Status Run(const Cast& r) override;
   absl::Status Run(const Accumulate& r) override;
+  absl::Status Run(const CopyParts& r) override;
   absl::Status Run(const FillInitial& r) override;
   absl::Status Zero(void* data, int64_t bytes) override;
   size_t ScratchBytes(const BiasBackward& r) const override {

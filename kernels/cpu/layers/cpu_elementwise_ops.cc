@@ -12,6 +12,7 @@ namespace {
 // Elements per task: enough to hide the dispatch, few enough to balance.
 constexpr int64_t kTaskElements = 32768;
 constexpr int64_t kZeroBytes = 1 << 20;
+constexpr int64_t kCopyBytes = 1 << 18;
 constexpr int64_t kCombineCols = 2048;
 
 int Index(DType dtype) { return static_cast<int>(dtype); }
@@ -124,6 +125,34 @@ absl::Status CpuElementwiseOps::Run(const Cast& request) { return RunFlat(reques
 
 absl::Status CpuElementwiseOps::Run(const Accumulate& request) {
   return RunFlat(request, kernels_.accumulate);
+}
+
+absl::Status CpuElementwiseOps::Run(const CopyParts& request) {
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
+  for (const CopyParts::Part& part : request.parts) {
+    if (part.lines * part.elements == 0) continue;
+    if (part.as != CopyParts::As::kBytes) {
+      const bool widens = part.as == CopyParts::As::kWidened;
+      const bool one = part.lines == 1;
+      Cast cast;
+      cast.from = {part.from, widens ? DType::kBf16 : DType::kF32, part.lines, part.elements,
+                   one ? part.elements : part.from_pitch / part.from_size()};
+      cast.to = {part.to, widens ? DType::kF32 : DType::kBf16, part.lines, part.elements,
+                 one ? part.elements : part.to_pitch / part.to_size()};
+      NIBBLE_RETURN_IF_ERROR(Run(cast));
+      continue;
+    }
+    const cpu::Patches patches(part.lines, part.elements, kCopyBytes);
+    pool_.ParallelFor(patches.count(), [&](int64_t i, int) {
+      const cpu::BlockPatch patch = patches.at(i);
+      for (int64_t line = patch.row; line < patch.row_end; ++line) {
+        std::memcpy(static_cast<char*>(part.to) + line * part.to_pitch + patch.col,
+                    static_cast<const char*>(part.from) + line * part.from_pitch + patch.col,
+                    static_cast<size_t>(patch.col_end - patch.col));
+      }
+    });
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CpuElementwiseOps::Run(const FillInitial& request) {

@@ -30,6 +30,7 @@ class CpuElementwiseOps : public ElementwiseOps {
   absl::Status Backward(const BiasBackward& request) override;
   absl::Status Run(const Cast& request) override;
   absl::Status Run(const Accumulate& request) override;
+  absl::Status Run(const CopyParts& request) override;
   absl::Status Run(const FillInitial& request) override;
   absl::Status Zero(void* data, int64_t bytes) override;
 

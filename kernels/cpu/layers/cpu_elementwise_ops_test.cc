@@ -259,6 +259,52 @@ TEST_P(ElementwiseTest, CastsKeepNonFiniteValuesAndRoundTiesToEven) {
   EXPECT_TRUE(std::signbit(to(0, 6)));
 }
 
+TEST_P(ElementwiseTest, PartsAreCopiedWidenedAndRoundedInOneOperation) {
+  using As = CopyParts::As;
+  const int64_t n = 300007;
+  const TestMatrix f32 = TestMatrix::Random(DType::kF32, 5, n, 3, 1);
+  const TestMatrix bf16 = TestMatrix::Random(DType::kBf16, 5, n, 3, 2);
+  TestMatrix copied(DType::kF32, 5, n, 1), widened(DType::kF32, 5, n), rounded(DType::kBf16, 5, n);
+  TestMatrix line(DType::kBf16, 1, n), untouched(DType::kF32, 1, 4);
+  const TestMatrix same = untouched;
+  const auto lines = [n](const TestMatrix& from, TestMatrix& to, As as) {
+    const ConstMatrix in = from.in();
+    const MutableMatrix out = to.out();
+    const int64_t to_bytes = DTypeBytes(out.dtype), from_bytes = DTypeBytes(in.dtype);
+    return CopyParts::Part{.to = out.data,
+                           .from = in.data,
+                           .elements = as == As::kBytes ? n * from_bytes : n,
+                           .lines = to.rows(),
+                           .to_pitch = out.stride * to_bytes,
+                           .from_pitch = in.stride * from_bytes,
+                           .as = as};
+  };
+  const CopyParts::Part parts[] = {
+      lines(f32, copied, As::kBytes),
+      {.to = untouched.out().data, .from = nullptr, .elements = 0},
+      lines(bf16, widened, As::kWidened),
+      lines(f32, rounded, As::kRounded),
+      lines(bf16, line, As::kBytes),
+  };
+  ASSERT_TRUE(ops_.Run(CopyParts{parts}).ok());
+  TestMatrix want_copied(DType::kF32, 5, n, 1), want_widened(DType::kF32, 5, n),
+      want_rounded(DType::kBf16, 5, n), want_line(DType::kBf16, 1, n);
+  for (int64_t i = 0; i < 5; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      want_copied.Set(i, j, f32(i, j));
+      want_widened.Set(i, j, bf16(i, j));
+      want_rounded.Set(i, j, f32(i, j));
+      if (i == 0) want_line.Set(0, j, bf16(0, j));
+    }
+  }
+  EXPECT_EQ(copied, want_copied);
+  EXPECT_EQ(widened, want_widened);
+  EXPECT_EQ(rounded, want_rounded);
+  EXPECT_EQ(line, want_line);
+  EXPECT_EQ(untouched, same);
+  EXPECT_TRUE(ops_.Run(CopyParts{}).ok());
+}
+
 TEST_P(ElementwiseTest, ZeroClearsExactlyItsBytes) {
   std::vector<char> bytes((3 << 20) + 5, 1);
   ASSERT_TRUE(ops_.Zero(bytes.data() + 1, bytes.size() - 2).ok());
@@ -336,6 +382,30 @@ TEST(ElementwiseCheckTest, ErrorsNameOperationOperandAndBothValues) {
             "cast: to is [3, 8] f32 with row stride 5");
   EXPECT_EQ(Refusal(ops.Run(Cast{a.in(), MutableMatrix{nullptr, DType::kF32, 3, 8, 8}})),
             "cast: to is [3, 8] f32 and has no data");
+  char bytes[32] = {};
+  const auto copies = [&](const CopyParts::Part& part) {
+    const CopyParts::Part parts[] = {{}, part};
+    return Refusal(ops.Run(CopyParts{parts}));
+  };
+  EXPECT_EQ(copies({.to = bytes, .elements = 3, .lines = 2, .to_pitch = 3, .from_pitch = 3}),
+            "copies: from is null but must hold 6 elements");
+  EXPECT_EQ(copies({.to = bytes,
+                    .from = bytes + 8,
+                    .elements = 4,
+                    .lines = 2,
+                    .to_pitch = 3,
+                    .from_pitch = 4}),
+            "copies: to_pitch of part 1 is 3 bytes for lines of 4 elements of 1");
+  EXPECT_EQ(copies({.to = bytes,
+                    .from = bytes + 16,
+                    .elements = 2,
+                    .lines = 2,
+                    .to_pitch = 8,
+                    .from_pitch = 5,
+                    .as = CopyParts::As::kWidened}),
+            "copies: from_pitch of part 1 is 5 bytes for lines of 2 elements of 2");
+  EXPECT_EQ(copies({.to = bytes, .from = bytes + 16, .elements = -1}),
+            "copies: part 1 has 1 lines of -1 elements, below 0");
   EXPECT_EQ(Refusal(ops.Zero(nullptr, 4)), "zero: data is null, bytes is 4");
   EXPECT_EQ(Refusal(ops.Zero(nullptr, -1)), "zero: bytes is -1, below 0");
 }

@@ -57,7 +57,12 @@ void ForEmbeddingProblems(Test&& test) {
   }
 }
 
-TEST_P(TokenTest, EmbeddingIsTableAndPositionRoundedOnce) {
+// What BF16 outputs need of a table.
+float AsRead(DType out, float entry) {
+  return out == DType::kBf16 ? DecodeBf16(EncodeBf16(entry)) : entry;
+}
+
+TEST_P(TokenTest, EmbeddingIsTableAndPositionAsReadInTheOutputsType) {
   ForEmbeddingProblems([&](const EmbeddingProblem& p) {
     for (const bool positions : {false, true}) {
       TestMatrix out(p.dtype, p.rows(), p.d, p.gap), expected(p.dtype, p.rows(), p.d, p.gap);
@@ -71,8 +76,9 @@ TEST_P(TokenTest, EmbeddingIsTableAndPositionRoundedOnce) {
       ASSERT_TRUE(ops_.Forward(request).ok());
       for (int64_t i = 0; i < p.rows(); ++i) {
         for (int64_t j = 0; j < p.d; ++j) {
-          const float entry = p.table[p.tokens[i] * p.d + j];
-          expected.Set(i, j, positions ? entry + p.positions[p.Position(i) * p.d + j] : entry);
+          float entry = AsRead(p.dtype, p.table[p.tokens[i] * p.d + j]);
+          if (positions) entry += AsRead(p.dtype, p.positions[p.Position(i) * p.d + j]);
+          expected.Set(i, j, entry);
         }
       }
       EXPECT_EQ(out, expected);
@@ -98,9 +104,9 @@ TEST_P(TokenTest, ContinuationsEmbedAtTheirPositionsFromTablesOfEitherType) {
                       .ok());
       for (int64_t i = 0; i < 4; ++i) {
         for (int64_t j = 0; j < d; ++j) {
-          expected.Set(
-              i, j,
-              static_cast<float>(table(tokens[i], j)) + static_cast<float>(at(position_of[i], j)));
+          expected.Set(i, j,
+                       AsRead(dtype, static_cast<float>(table(tokens[i], j))) +
+                           AsRead(dtype, static_cast<float>(at(position_of[i], j))));
         }
       }
       EXPECT_EQ(out, expected);

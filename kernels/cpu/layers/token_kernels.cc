@@ -16,7 +16,7 @@ void Embed(const void* entry, const void* position, int64_t d, void* out) {
   To* to = static_cast<To*>(out);
   ForVecs(d, [&](int64_t i, auto lanes) NIBBLE_INLINE_LAMBDA {
     Vec v = Load(from + i, lanes);
-    if (at != nullptr) v += Load(at + i, lanes);
+    if (at != nullptr) v = Rounded<To>(v) + Rounded<To>(Load(at + i, lanes));
     Store(to + i, v, lanes);
   });
 }

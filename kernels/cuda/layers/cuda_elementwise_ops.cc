@@ -2,6 +2,7 @@
 
 #include "common/status_macros.h"
 #include "kernels/cuda/layers/column_sum_kernels.h"
+#include "kernels/cuda/layers/copy_kernels.h"
 #include "kernels/cuda/layers/cuda_scratch.h"
 #include "kernels/cuda/layers/elementwise_kernels.h"
 #include "kernels/cuda/layers/step_kernels.h"
@@ -52,6 +53,11 @@ absl::Status CudaElementwiseOps::Run(const Accumulate& request) {
   NIBBLE_RETURN_IF_ERROR(Validate(request));
   return StatusOf(gpu::LaunchAccumulate(request, backend_.stream()),
                   "launch of the accumulating kernel");
+}
+
+absl::Status CudaElementwiseOps::Run(const CopyParts& request) {
+  NIBBLE_RETURN_IF_ERROR(Validate(request));
+  return StatusOf(gpu::LaunchCopyParts(request, backend_.stream()), "launch of the copy kernel");
 }
 
 absl::Status CudaElementwiseOps::Run(const FillInitial& request) {

@@ -24,6 +24,7 @@ class CudaElementwiseOps : public ElementwiseOps {
   absl::Status Backward(const BiasBackward& request) override;
   absl::Status Run(const Cast& request) override;
   absl::Status Run(const Accumulate& request) override;
+  absl::Status Run(const CopyParts& request) override;
   absl::Status Run(const FillInitial& request) override;
   absl::Status Zero(void* data, int64_t bytes) override;
   size_t ScratchBytes(const BiasBackward& request) const override;

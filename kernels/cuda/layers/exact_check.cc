@@ -211,6 +211,20 @@ void CheckEmbedding(LayerCheck& check, int64_t sequences, int64_t length, int64_
   run(check.cpu().token(), false);
   check.ExpectKeeps(name, ops.ScratchBytes(backward(true)), [&] { run(ops, true); });
   check.Expect(out.SameBits(), name);
+  // BF16 outputs read the tables' rounding.
+  CheckVector<uint16_t> rounded(cuda, rows * d);
+  for (const bool device : {false, true}) {
+    const auto vector = [&](auto& v) { return device ? v.device() : v.host(); };
+    TokenOps& token = device ? static_cast<TokenOps&>(ops) : check.cpu().token();
+    check.ExpectOk(
+        name, token.Forward(EmbeddingForward{
+                  .layout = layout,
+                  .tokens = vector(tokens),
+                  .table = ConstMatrix::Of(vector(table), vocab, d),
+                  .positions = positions ? ConstMatrix::Of(vector(at), length, d) : ConstMatrix(),
+                  .out = MutableMatrix::OfBf16(vector(rounded), rows, d)}));
+  }
+  check.Expect(rounded.SameBits(), absl::StrCat(name, " in BF16"));
   check.Expect(dtable.Distance() < 2e-6, absl::StrCat(name, ", dtable ", dtable.Distance()));
   if (positions) {
     check.Expect(dpositions.Distance() < 2e-6, absl::StrCat(name, ", dpositions"));

@@ -266,6 +266,57 @@ void CheckBiasesAndCasts(LayerCheck& check, const Shape& s) {
   check.Expect(to.DeviceDistance(DType::kF32) == 0, absl::StrCat("widening of ", name));
 }
 
+// Random parts of one memory, adjacent, with odd places and lengths among them.
+void CheckCopies(LayerCheck& check, int64_t parts) {
+  CudaBackend& cuda = check.cuda();
+  CudaElementwiseOps ops(cuda);
+  const std::string name = absl::StrCat("copies of ", parts, " parts");
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(check.random()() % static_cast<uint64_t>(n));
+  };
+  struct Placed {
+    CopyParts::Part part;
+    int64_t to, from;
+  };
+  std::vector<Placed> placed;
+  int64_t to_bytes = 0, from_bytes = 0;
+  const int64_t units[] = {1, 2, 4, 8, 16};
+  for (int64_t i = 0; i < parts; ++i) {
+    CopyParts::Part part = {.as = static_cast<CopyParts::As>(below(3))};
+    const int64_t unit = units[below(5)];
+    part.elements = unit * below(i % 7 == 0 ? 20000 : 60);
+    part.lines = i % 3 == 0 ? 1 + below(40) : 1;
+    part.to_pitch = (part.elements + unit * below(3)) * part.to_size();
+    part.from_pitch = (part.elements + unit * below(3)) * part.from_size();
+    const auto place = [&](int64_t& used, int64_t size, int64_t pitch) {
+      const int64_t align = part.as == CopyParts::As::kBytes ? unit : unit * size;
+      const int64_t at = (used + align - 1) / align * align;
+      used = at + part.lines * pitch;
+      return at;
+    };
+    const int64_t to = place(to_bytes, part.to_size(), part.to_pitch);
+    placed.push_back({part, to, place(from_bytes, part.from_size(), part.from_pitch)});
+  }
+  // BF16 and FP32 of any bits.
+  std::vector<uint8_t> values(static_cast<size_t>(from_bytes + 1));
+  for (uint8_t& value : values) value = static_cast<uint8_t>(check.random()());
+  // No NaN, whose bits differ between processors.
+  for (size_t i = 1; i < values.size(); i += 2) values[i] &= 0xbf;
+  CheckVector<uint8_t> from(cuda, values), to(cuda, to_bytes + 1, uint8_t{0x5a});
+  const auto request = [&](uint8_t* into, const uint8_t* out_of) {
+    std::vector<CopyParts::Part> all;
+    for (const Placed& p : placed) {
+      all.push_back(p.part);
+      all.back().to = into + p.to;
+      all.back().from = out_of + p.from;
+    }
+    return all;
+  };
+  check.ExpectOk(name, check.cpu().elementwise().Run(CopyParts{request(to.host(), from.host())}));
+  check.ExpectOk(name, ops.Run(CopyParts{request(to.device(), from.device())}));
+  check.Expect(to.SameBits(), name);
+}
+
 }  // namespace
 
 void CheckNorms(LayerCheck& check) {
@@ -291,6 +342,7 @@ void CheckElementwise(LayerCheck& check) {
     }
     CheckBiasesAndCasts(check, shape);
   }
+  for (const int64_t parts : {1, 2, 63, 64, 65, 200}) CheckCopies(check, parts);
 }
 
 }  // namespace nibble

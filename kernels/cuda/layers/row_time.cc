@@ -1,6 +1,10 @@
+#include <algorithm>
 #include <cstdint>
+#include <numeric>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cuda/layers/check_vector.h"
 #include "kernels/cuda/layers/cuda_elementwise_ops.h"
 #include "kernels/cuda/layers/cuda_norm_ops.h"
@@ -150,6 +154,58 @@ void TimeOptimizer(LayerCheck& check, int64_t n) {
   });
 }
 
+// How the tensors of a block arrive in a gather: one message per rank, in which parts of them
+// follow each other. `together`: in one launch, otherwise each in a copy of its own.
+void TimeMessage(LayerCheck& check, const std::string& name, const std::vector<int64_t>& tensors,
+                 int64_t ranks, bool together) {
+  CudaBackend& cuda = check.cuda();
+  CudaElementwiseOps ops(cuda);
+  const int64_t bytes = std::accumulate(tensors.begin(), tensors.end(), int64_t{0});
+  const int64_t message = (bytes / ranks + 15) / 16 * 16;
+  const Pool pool(cuda, ranks * message);
+  const auto parts = [&](int64_t i) {
+    std::vector<CopyParts::Part> all;
+    int64_t at = 0;
+    for (const int64_t tensor : tensors) {
+      for (int64_t left = tensor; left > 0;) {
+        const int64_t taken = std::min(left, message - at % message);
+        all.push_back({.to = pool.at<char>(2 * i) + at,
+                       .from = pool.at<char>(2 * i + 1) + at,
+                       .elements = taken});
+        at += taken;
+        left -= taken;
+      }
+    }
+    return all;
+  };
+  const std::string how = together ? "together" : "one by one";
+  check.Time(
+      absl::StrCat(name, ", ", parts(0).size(), " parts of ", ranks, " ranks, ", how),
+      2.0 * static_cast<double>(bytes), 0, [&](int i) -> absl::Status {
+        const std::vector<CopyParts::Part> all = parts(i);
+        if (together) return ops.Run(CopyParts{all});
+        for (const CopyParts::Part& one : all) {
+          const absl::Status copied = cuda.compute().Copy(
+              {.to = one.to, .from = one.from, .line_bytes = static_cast<size_t>(one.elements)});
+          if (!copied.ok()) return copied;
+        }
+        return absl::OkStatus();
+      });
+}
+
+// The MLP of a model: its norm in FP32, its weights in BF16, or as codes and scales of NVFP4.
+void TimeMessages(LayerCheck& check, const std::string& model, int64_t d, int64_t d_ff) {
+  const int64_t weight = d * d_ff;
+  for (const int64_t ranks : {2, 8}) {
+    for (const bool together : {false, true}) {
+      TimeMessage(check, absl::StrCat("message of an MLP of ", model, ", BF16"),
+                  {4 * d, 2 * weight, 2 * weight}, ranks, together);
+      TimeMessage(check, absl::StrCat("message of an MLP of ", model, ", NVFP4"),
+                  {4 * d, weight / 2, weight / 256, weight / 2, weight / 256}, ranks, together);
+    }
+  }
+}
+
 void TimeTokens(LayerCheck& check, int64_t rows, int64_t d, int64_t vocab) {
   CudaBackend& cuda = check.cuda();
   CudaTokenOps ops(cuda);
@@ -199,6 +255,8 @@ void TimeRows(LayerCheck& check) {
   TimeActivation(check, 16384, 6144);
   TimeActivation(check, 65536, 3072);
   TimeOptimizer(check, int64_t{1} << 26);
+  TimeMessages(check, "the 1.2B", 2048, 6144);
+  TimeMessages(check, "the 124M", 768, 3072);
   TimeTokens(check, 16384, 2048, 65536);
   TimeTokens(check, 65536, 768, 50304);
 }

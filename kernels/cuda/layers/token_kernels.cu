@@ -48,7 +48,7 @@ __global__ __launch_bounds__(kThreads) void EmbeddingKernel(
     float y[kEight];
     LoadEight<kWide>(RowOf<From>(request.positions, position) + c, count, y);
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) x[i] += y[i];
+    for (int i = 0; i < kEight; ++i) x[i] = Rounded<To>(x[i]) + Rounded<To>(y[i]);
   }
   StoreEight<kWide>(RowOf<To>(request.out, row) + c, count, x);
 }

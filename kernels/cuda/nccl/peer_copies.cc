@@ -412,8 +412,12 @@ absl::StatusOr<PeerCopies> ConnectCopies(Backend& backend, int rank, int world,
       step(CopyObstacle::kPeers, [&] { return streams->MapPeers(offers); });
     }
   }
-  absl::StatusOr<std::string> agreed = words.status();
-  if (words.ok()) agreed = why.empty() ? Agree(exchange, obstacle, rank, own) : why;
+  absl::StatusOr<std::string> agreed = why;
+  if (!words.ok()) {
+    agreed = words.status();
+  } else if (why.empty()) {
+    agreed = Agree(exchange, obstacle, rank, own);
+  }
   // Everybody has it open, or does without.
   if (!name.empty()) (void)shm_unlink(name.c_str());
   NIBBLE_RETURN_IF_ERROR(agreed.status());

@@ -253,13 +253,14 @@ TEST_P(Levels, GatherEachBucketOnceAStepUnlessWeightsTakeTurns) {
   }
 }
 
-// Of a linear layer that no product reads quantised, of the head, and of an embedding to which no
-// positions are added, passes read the BF16 rounding only.
+// Of a linear layer that no product reads quantised, of the head, and of the embedding with its
+// positions, passes read the BF16 rounding only.
 TEST_P(Levels, SendNoMoreOfAWeightThanIsRead) {
   const Outline outline = *MakeOutline(GetParam());
   for (const JobSharding level : kShardings) {
     JobSpec spec = ShardedSpec(GetParam(), 2, 1, "bf16");
-    const ShardedRun rounded = TrainSharded(spec, level)[0];
+    const std::vector<ShardedRun> all = TrainSharded(spec, level);
+    const ShardedRun& rounded = all[0];
     spec.training.precision = JobPrecision::kFp32;
     const ShardedRun exact = TrainSharded(spec, level)[0];
     ASSERT_EQ(rounded.gathers, exact.gathers);
@@ -267,6 +268,17 @@ TEST_P(Levels, SendNoMoreOfAWeightThanIsRead) {
     EXPECT_EQ(exact.bytes.packed + exact.bytes.bf16, 0);
     EXPECT_LT(rounded.bytes.sent, exact.bytes.sent * 7 / 10);
     EXPECT_GT(rounded.bytes.fp32, 0) << "norms and biases are in FP32";
+    if (level == JobSharding::kWeights) continue;
+    int64_t vectors = 0;  // elements
+    for (const ParamInfo& param : outline.params) {
+      const bool rounds = param.linear >= 0 || param.name == "head.weight" ||
+                          param.name == "embedding.weight" || param.name == "positions.weight";
+      const int64_t aligned = (param.elements() + kParameterAlign - 1) / kParameterAlign;
+      if (!rounds) vectors += aligned * kParameterAlign;
+    }
+    int64_t fp32 = 0;
+    for (const ShardedRun& rank : all) fp32 += rank.bytes.fp32;
+    EXPECT_EQ(fp32, 4 * vectors * (kShardedSteps + 1)) << "with a validation";
   }
 }
 

@@ -39,7 +39,7 @@ Trainer::Trainer(const JobSpec& spec, const Options& options)
       tokens_(MicroBatch(spec) * spec.data.sequence),
       timeline_(MakeTimeline(spec)),
       early_stop_(spec.early_stop.patience, spec.early_stop.min_delta),
-      passes_(options.device.backend.compute()),
+      passes_(options.device.backend.compute(), exchange_),
       times_(options.device.backend,
              [&collective = options.collective] { return collective.seconds_inside(); }) {
   const GuardSpec& guards = spec.guards;
@@ -173,7 +173,7 @@ absl::Status Trainer::SetRecipe(int64_t step) {
     }
     NIBBLE_RETURN_IF_ERROR(model.status());
     model_ = *std::move(model);
-    model_->set_hooks(&exchange_);
+    model_->set_hooks(&passes_);
     // Nothing else is allocated yet but what the plan knows, and no pass has run.
     const MemoryPlan plan = memory();
     const size_t used = options_.device.memory().use().used;
@@ -319,6 +319,7 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
     context.statistics = sampled;
     if (micro == 0) NIBBLE_RETURN_IF_ERROR(BeginStep(context));
     context.statistics = sampled && micro + 1 == micro_batches_;
+    context.new_weights = micro == 0;
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kWeights));
     const ModelBatch view = {.tokens = fed.tokens, .targets = fed.targets};
     // Every token of the step has the same weight, in any rank and micro-batch.
@@ -335,16 +336,17 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
       NIBBLE_RETURN_IF_ERROR(model_->Backward(context, view));
       return model_->CountNonFinite(decision_->mine());
     };
-    const auto run = [&](RecordedPasses::Kind kind, bool as_always,
+    const auto run = [&](RecordedPasses::Kind kind, bool hooked,
                          absl::FunctionRef<absl::Status()> pass) {
-      return as_always && !enqueue_each_ ? passes_.Run({kind, micro, fed.slot}, pass) : pass();
+      const bool as_always = !sampled && !enqueue_each_;
+      return as_always ? passes_.Run({kind, micro, fed.slot}, hooked, pass) : pass();
     };
-    // The forward pass writes the head's gradients. A recording cannot wait for another queue.
+    // The forward pass writes the head's gradients.
     NIBBLE_RETURN_IF_ERROR(optimizer_->BeginGradients(outline().spec.blocks()));
     const bool gathers = exchanges && (micro == 0 || parameters().weights_take_turns());
-    NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kForward, !sampled && !gathers, forward));
+    NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kForward, gathers, forward));
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kForward));
-    NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kBackward, !sampled && !exchanges, backward));
+    NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kBackward, exchanges, backward));
     NIBBLE_RETURN_IF_ERROR(feed_->Done());
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kBackward));
   }
@@ -433,8 +435,9 @@ absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t cou
     for (int64_t micro = 0; micro < micro_batches_; ++micro) {
       NIBBLE_ASSIGN_OR_RETURN(const Batch batch, batches(i, micro));
       NIBBLE_ASSIGN_OR_RETURN(const FedBatch fed, LoadBatch(i, batch));
-      const StepContext context = ContextFor(i, micro, fed);
-      if (i == 0 && micro == 0) NIBBLE_RETURN_IF_ERROR(BeginStep(context));
+      StepContext context = ContextFor(i, micro, fed);
+      context.new_weights = i == 0 && micro == 0;
+      if (context.new_weights) NIBBLE_RETURN_IF_ERROR(BeginStep(context));
       const ModelBatch view = {.tokens = fed.tokens, .targets = fed.targets};
       NIBBLE_RETURN_IF_ERROR(model_->Evaluate(context, view, loss_.data<float>()));
       NIBBLE_RETURN_IF_ERROR(

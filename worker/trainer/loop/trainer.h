@@ -169,6 +169,7 @@ class Trainer {
   const Parameters& parameters() const { return options_.parameters; }
   const ShardedAdamW& optimizer() const { return *optimizer_; }
   const WeightGathers* weight_gathers() const { return exchange_.weights.get(); }  // null: none
+  int64_t replayed_passes() const { return passes_.replays(); }                    // for tests
   int rank() const { return options_.collective.rank(); }
 
  private:

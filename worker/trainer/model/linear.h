@@ -39,6 +39,8 @@ struct StepContext {
   // by this position, so that they do not depend on how the batch is divided.
   int64_t first_token = 0;
   int64_t batch_tokens = 0;
+  // The first pass since Model::BeginStep(): makes the working copies of weights that ranks gather.
+  bool new_weights = true;
   // Overwrites the gradients of linear weights, as the first micro-batch of a step does; otherwise
   // adds to them.
   bool new_gradients = true;

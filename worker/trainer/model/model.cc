@@ -298,9 +298,8 @@ std::vector<Linear*> Model::linears() const {
 std::vector<bool> Model::ReadInBf16() const {
   std::vector<bool> bf16(parameters_.outline().params.size(), false);
   if (options_.activations != DType::kBf16) return bf16;
-  bf16[head_.param()] = true;
-  // Positions are added in FP32. A tied head has the same parameter.
-  bf16[embedding_] = positions_ < 0;
+  bf16[head_.param()] = bf16[embedding_] = true;
+  if (positions_ >= 0) bf16[positions_] = true;
   return bf16;
 }
 
@@ -411,7 +410,6 @@ absl::Status Model::BeginStep(const StepContext& context) {
     NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Zero(
         non_finite_.data(), static_cast<int64_t>(non_finite_.bytes())));
   }
-  prepared_.assign(blocks_.size() + 1, false);
   weight_statistics_ = context.statistics;
   if (parameters_.weights_are_gathered()) return absl::OkStatus();
   for (Block& block : blocks_) {
@@ -423,9 +421,11 @@ absl::Status Model::BeginStep(const StepContext& context) {
 }
 
 absl::Status Model::PrepareWeights(const StepContext& context, int64_t part) {
-  if (!parameters_.weights_are_gathered() || prepared_[part]) return absl::OkStatus();
-  if (parameters_.weights_take_turns()) prepared_.assign(prepared_.size(), false);
-  prepared_[part] = true;
+  // Of weights that take turns, the copies of each part replace those of the part before it.
+  if (!parameters_.weights_are_gathered() ||
+      !(context.new_weights || parameters_.weights_take_turns())) {
+    return absl::OkStatus();
+  }
   if (part == parameters_.outline().spec.blocks()) return head_.PrepareWeights();
   StepContext of_weights = context;
   of_weights.statistics = weight_statistics_;
@@ -496,7 +496,7 @@ absl::Status Model::Backward(const StepContext& context, const ModelBatch& batch
   for (int64_t i = last; status.ok() && i >= 0; --i) {
     Block& block = blocks_[i];
     status = hooks_->BeforeBackward(i);
-    if (status.ok()) status = PrepareWeights(context, i);
+    if (status.ok() && parameters_.weights_take_turns()) status = PrepareWeights(context, i);
     if (status.ok()) status = BeginGradients(i);
     // The saved tensors of the last block are still valid.
     if (status.ok() && options_.recompute && i != last) {

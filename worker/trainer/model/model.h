@@ -149,8 +149,8 @@ class Model {
   void SetCopiesAreCurrent(bool current);
 
   // Makes the working copies of the weights, and zeroes gradients that are only accumulated. Of
-  // weights that ranks gather, passes make the copies of a block before they run it first, or, if
-  // weights take turns, before each run, those of all buckets in the same memory. Of gradients that
+  // weights that ranks gather, the first pass makes the copies of each block before it runs it, or,
+  // if weights take turns, every pass, those of all buckets in the same memory. Of gradients that
   // take turns or are new in each micro-batch, they zero those of a bucket before they write it.
   absl::Status BeginStep(const StepContext& context);
   // loss: [tokens], output. Also runs the head's backward pass, chunk by chunk; gradients are those
@@ -203,7 +203,8 @@ class Model {
   }
   absl::Status Build();
   absl::Status Plan();
-  // If weights are gathered: makes the working copies of a part, unless they are in memory.
+  // If weights are gathered: makes the working copies of a part, unless an earlier pass has left
+  // them in memory.
   absl::Status PrepareWeights(const StepContext& context, int64_t part);
   void PlanZeros();
   // Zeroes the gradients of a bucket that are only accumulated, and the gaps between them.
@@ -243,7 +244,6 @@ class Model {
 
   ResolvedRecipe recipe_;
   bool planned_ = false;
-  std::vector<bool> prepared_;      // [blocks + 1]: parts whose working copies are in step_
   bool weight_statistics_ = false;  // of the step's quantised weights
   OperationScratch operations_;     // of the passes
   size_t operations_kept_ = 0;      // of passes that have run

@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "kernels/late/late_device.h"
 
 namespace nibble {
@@ -18,9 +21,12 @@ class RecordedPassesTest : public testing::Test {
       : device_(*LateDevice::Create({.memory_bytes = size_t{1} << 24, .seed = 3})),
         x_(*backend().memory().Allocate(sizeof(float))),
         y_(*backend().memory().Allocate(sizeof(float))),
-        passes_(backend().compute()) {
+        twice_(*backend().memory().Allocate(sizeof(float))),
+        hooks_(*this),
+        passes_(backend().compute(), hooks_) {
     Write(x_, 1);
     Write(y_, 0);
+    Write(twice_, 2);
   }
   LateBackend& backend() { return device_->backend(); }
   void Write(const Buffer& to, float value) {
@@ -38,11 +44,52 @@ class RecordedPassesTest : public testing::Test {
                    .to = MutableMatrix::Of(y_.data<float>(), 1, 1)});
   }
   absl::Status Run(int64_t micro = 0) {
-    return passes_.Run({.micro = micro}, [this] { return Add(); });
+    return passes_.Run({.micro = micro}, /*exchanges=*/false, [this] { return Add(); });
+  }
+  // With an exchange before, in the middle and at the end: x + 2x is added.
+  absl::Status RunWithExchanges() {
+    return passes_.Run({}, /*exchanges=*/true, [this]() -> absl::Status {
+      NIBBLE_RETURN_IF_ERROR(passes_.BeforeForward(-1));
+      NIBBLE_RETURN_IF_ERROR(Add());
+      NIBBLE_RETURN_IF_ERROR(passes_.BeforeBackward(2));
+      NIBBLE_RETURN_IF_ERROR(Add());
+      NIBBLE_RETURN_IF_ERROR(Add());
+      return passes_.AfterBackward(0);
+    });
   }
 
+  // Notes the calls; before a backward pass, doubles x in the other queue, for which the
+  // computation waits.
+  struct Hooks : PassHooks {
+    explicit Hooks(RecordedPassesTest& test)
+        : test(test), before(*test.backend().NewEvent()), after(*test.backend().NewEvent()) {}
+    absl::Status BeforeForward(int64_t part) override { return Note("forward", part); }
+    absl::Status BeforeBackward(int64_t part) override {
+      NIBBLE_RETURN_IF_ERROR(Note("backward", part));
+      Queue& compute = test.backend().compute();
+      Queue& transfers = test.backend().transfers();
+      NIBBLE_RETURN_IF_ERROR(compute.Record(*before));
+      NIBBLE_RETURN_IF_ERROR(transfers.WaitFor(*before));
+      NIBBLE_RETURN_IF_ERROR(transfers.Copy(
+          {.to = test.x_.data(), .from = test.twice_.data(), .line_bytes = sizeof(float)}));
+      NIBBLE_RETURN_IF_ERROR(transfers.Record(*after));
+      return compute.WaitFor(*after);
+    }
+    absl::Status AfterBackward(int64_t part) override { return Note("after", part); }
+    absl::Status Note(const char* name, int64_t part) {
+      calls.push_back(absl::StrCat(name, " ", part));
+      return fails ? absl::UnavailableError("peer lost") : absl::OkStatus();
+    }
+
+    RecordedPassesTest& test;
+    const std::unique_ptr<Event> before, after;
+    std::vector<std::string> calls;
+    bool fails = false;
+  };
+
   const std::unique_ptr<LateDevice> device_;
-  const Buffer x_, y_;
+  const Buffer x_, y_, twice_;
+  Hooks hooks_;
   RecordedPasses passes_;
   int calls_ = 0;
 };
@@ -86,10 +133,49 @@ TEST_F(RecordedPassesTest, AfterAChangeOfTheRecipePassesAreRecordedAnew) {
 
 TEST_F(RecordedPassesTest, AnErrorOfAPassEndsItsRecordingAndTheQueueGoesOn) {
   ASSERT_TRUE(Run().ok());
-  EXPECT_EQ(passes_.Run({}, [] { return absl::InvalidArgumentError("bad"); }).message(), "bad");
+  const auto fail = [] { return absl::InvalidArgumentError("bad"); };
+  EXPECT_EQ(passes_.Run({}, /*exchanges=*/false, fail).message(), "bad");
   EXPECT_EQ(Sum(), 1);
   ASSERT_TRUE(Run().ok());
   EXPECT_EQ(Sum(), 2);
+}
+
+TEST_F(RecordedPassesTest, ExchangesHappenInTheirPlacesOfAPassThatIsRunFromItsPieces) {
+  const std::vector<std::string> one = {"forward -1", "backward 2", "after 0"};
+  for (int i = 0; i < 5; ++i) {
+    hooks_.calls.clear();
+    Write(x_, 1);
+    ASSERT_TRUE(RunWithExchanges().ok());
+    EXPECT_EQ(hooks_.calls, one);
+    EXPECT_EQ(Sum(), 5 * (i + 1));
+  }
+  EXPECT_EQ(calls_, 2 * 3);
+  EXPECT_EQ(passes_.replays(), 4);
+}
+
+TEST_F(RecordedPassesTest, MemoryThatIsFreedEndsAllPiecesBeforeTheFirstExchange) {
+  Buffer other = *backend().memory().Allocate(64);
+  for (int i = 0; i < 3; ++i) {
+    Write(x_, 1);
+    ASSERT_TRUE(RunWithExchanges().ok());
+  }
+  other = Buffer();
+  hooks_.calls.clear();
+  Write(x_, 1);
+  ASSERT_TRUE(RunWithExchanges().ok());
+  EXPECT_EQ(hooks_.calls.size(), 3);
+  EXPECT_EQ(calls_, 3 * 3);
+  EXPECT_EQ(Sum(), 20);
+}
+
+TEST_F(RecordedPassesTest, AnErrorOfAnExchangeEndsThePassWhetherItIsRecordedOrRun) {
+  for (int run = 0; run < 3; ++run) {
+    hooks_.fails = true;
+    EXPECT_TRUE(absl::IsUnavailable(RunWithExchanges()));
+    hooks_.fails = false;
+    ASSERT_TRUE(RunWithExchanges().ok());
+  }
+  EXPECT_TRUE(backend().Synchronize().ok());
 }
 
 TEST_F(RecordedPassesTest, MoreMicroBatchesThanAreRecordedRunAllTheSame) {

@@ -20,16 +20,6 @@ int64_t AlignUp(int64_t bytes) {
   return (bytes + kMessageAlign - 1) / kMessageAlign * kMessageAlign;
 }
 
-// A matrix of adjacent elements.
-ConstMatrix Line(const float* data, int64_t elements) {
-  const int64_t cols = elements % kParameterAlign == 0 ? kParameterAlign : elements;
-  return ConstMatrix::Of(data, elements / cols, cols);
-}
-MutableMatrix LineBf16(void* data, int64_t elements) {
-  const int64_t cols = elements % kParameterAlign == 0 ? kParameterAlign : elements;
-  return MutableMatrix::OfBf16(static_cast<uint16_t*>(data), elements / cols, cols);
-}
-
 // Where the codes and scales of a strip of rows are in the copy of a whole weight. They are lines
 // of the copy's rows, or all of it if the strip is of a row copy.
 struct PlaceInCopy {
@@ -54,13 +44,13 @@ PlaceInCopy ScalesOf(const QuantizedTensor& copy, int64_t row, int64_t rows) {
 }
 int64_t BytesOf(const PlaceInCopy& place) { return place.line_bytes * place.lines; }
 
-absl::Status CopyLines(Queue& queue, const PlaceInCopy& place, void* copy, const char* from) {
-  return queue.Copy({.to = static_cast<char*>(copy) + place.begin,
-                     .from = from,
-                     .line_bytes = static_cast<size_t>(place.line_bytes),
-                     .lines = static_cast<size_t>(place.lines),
-                     .to_pitch = static_cast<size_t>(place.pitch),
-                     .from_pitch = static_cast<size_t>(place.line_bytes)});
+CopyParts::Part Lines(const PlaceInCopy& place, void* copy, const char* from) {
+  return {.to = static_cast<char*>(copy) + place.begin,
+          .from = from,
+          .elements = place.line_bytes,
+          .lines = place.lines,
+          .to_pitch = place.pitch,
+          .from_pitch = place.line_bytes};
 }
 
 }  // namespace
@@ -234,7 +224,66 @@ absl::Status WeightGathers::SetModel(Model& model) {
     messages_ = Buffer();
     NIBBLE_ASSIGN_OR_RETURN(messages_, device_.memory().Allocate(static_cast<size_t>(largest)));
   }
-  return MakeStrips();
+  for (size_t b = 0; b < exact_plans_.size(); ++b) {
+    PlanCopies(static_cast<int64_t>(b), exact_plans_[b]);
+    PlanCopies(static_cast<int64_t>(b), packed_plans_[b]);
+  }
+  NIBBLE_RETURN_IF_ERROR(MakeStrips());
+  PlanHeads();
+  return absl::OkStatus();
+}
+
+void WeightGathers::PlanCopies(int64_t bucket, Message& message) const {
+  using As = CopyParts::As;
+  const int rank = collective_.rank();
+  const float* const masters = optimizer_.weights(bucket);
+  const int64_t first = rank * optimizer_.parts()[bucket].elements;
+  for (size_t r = 0; r < message.runs.size(); ++r) {
+    char* const at = messages_.data<char>() + static_cast<int64_t>(r) * message.bytes;
+    for (const Run& run : message.runs[r]) {
+      if (run.copy != nullptr) {
+        const int64_t rows = run.elements / run.copy->cols();
+        message.unpack.push_back(
+            Lines(CodesOf(*run.copy, run.row, rows), run.copy->codes(), at + run.at));
+        // One scale of the whole weight arrives with every strip.
+        if (run.copy->spec().block.rows == BlockShape::kWhole && run.row > 0) continue;
+        message.unpack.push_back(
+            Lines(ScalesOf(*run.copy, run.row, rows), run.copy->scales(), at + run.scales_at));
+        continue;
+      }
+      const bool exact = run.form == Form::kFp32;
+      const int64_t bytes = run.elements * (exact ? kFp32Bytes : kBf16Bytes);
+      CopyParts::Part part = {.to = run.to, .from = at + run.at, .elements = bytes};
+      if (run.form == Form::kBf16) {
+        part.elements = run.elements;
+        part.as = As::kWidened;
+      }
+      message.unpack.push_back(part);
+      if (static_cast<int>(r) != rank) continue;
+      message.pack.push_back({.to = at + run.at,
+                              .from = masters + run.first - first,
+                              .elements = exact ? bytes : run.elements,
+                              .as = exact ? As::kBytes : As::kRounded});
+    }
+  }
+}
+
+void WeightGathers::PlanHeads() {
+  constexpr int64_t kAfterAmax = kHeadBytes - kFp32Bytes;
+  const std::vector<Linear*> linears = model_->linears();
+  to_heads_.clear();
+  for (size_t i = 0; i < linears.size(); ++i) {
+    const Linear::WorkingCopies copies = linears[i]->working_copies();
+    for (const QuantizedTensor* copy : {copies.row, copies.column}) {
+      if (copy == nullptr) continue;
+      const auto at = static_cast<int64_t>(2 * i) + (copy == copies.column ? 1 : 0);
+      auto* const head = static_cast<char*>(static_cast<void*>(copy->head()));
+      const auto* const mine = reinterpret_cast<const char*>(heads() + at);
+      to_heads_.push_back({.to = head, .from = amaxes_.data<float>() + at, .elements = kFp32Bytes});
+      to_heads_.push_back(
+          {.to = head + kFp32Bytes, .from = mine + kFp32Bytes, .elements = kAfterAmax});
+    }
+  }
 }
 
 absl::Status WeightGathers::MakeStrips() {
@@ -289,20 +338,7 @@ absl::Status WeightGathers::AgreeOnAmax() {
   NIBBLE_RETURN_IF_ERROR(turn_->Run(
       [&] { return collective_.AllReduce(amaxes_.data<float>(), count, Reduction::kMax); }));
   // Each rank counts the NaN of its own rows.
-  for (size_t i = 0; i < linears.size(); ++i) {
-    const Linear::WorkingCopies copies = linears[i]->working_copies();
-    for (const QuantizedTensor* copy : {copies.row, copies.column}) {
-      if (copy == nullptr) continue;
-      const auto at = static_cast<int64_t>(2 * i) + (copy == copies.column ? 1 : 0);
-      NIBBLE_RETURN_IF_ERROR(compute.Copy({.to = copy->head(),
-                                           .from = heads() + at,
-                                           .line_bytes = static_cast<size_t>(kHeadBytes)}));
-      NIBBLE_RETURN_IF_ERROR(compute.Copy({.to = &copy->head()->amax,
-                                           .from = amaxes_.data<float>() + at,
-                                           .line_bytes = static_cast<size_t>(kFp32Bytes)}));
-    }
-  }
-  return absl::OkStatus();
+  return device_.ops.elementwise().Run(CopyParts{to_heads_});
 }
 
 absl::Status WeightGathers::CopyFigures(void* pinned) {
@@ -364,57 +400,6 @@ bool WeightGathers::IsGathered(int64_t bucket) const {
   return copied_ == bucket || !PlanOf(bucket).makes_copies;
 }
 
-absl::Status WeightGathers::Pack(const Run& run, const float* from, char* message) {
-  switch (run.form) {
-    case Form::kRowCopy:
-    case Form::kColumnCopy: {
-      Strip& strip = strips_[strip_of_[run.linear]];
-      // One pass makes both copies.
-      if (run.form == Form::kColumnCopy && strip.row) return absl::OkStatus();
-      return strip.Quantize(amaxes_.data<float>() + 2 * run.linear, statistics_);
-    }
-    case Form::kBf16:
-    case Form::kBf16Copy:
-      return device_.ops.elementwise().Run(
-          Cast{.from = Line(from, run.elements), .to = LineBf16(message + run.at, run.elements)});
-    case Form::kFp32:
-      break;
-  }
-  return device_.backend.compute().Copy(
-      {.to = message + run.at,
-       .from = from,
-       .line_bytes = static_cast<size_t>(run.elements * kFp32Bytes)});
-}
-
-absl::Status WeightGathers::Unpack(const Run& run, const char* message) {
-  Queue& compute = device_.backend.compute();
-  switch (run.form) {
-    case Form::kRowCopy:
-    case Form::kColumnCopy: {
-      QuantizedTensor& copy = *run.copy;
-      const int64_t rows = run.elements / copy.cols();
-      NIBBLE_RETURN_IF_ERROR(
-          CopyLines(compute, CodesOf(copy, run.row, rows), copy.codes(), message + run.at));
-      return CopyLines(compute, ScalesOf(copy, run.row, rows), copy.scales(),
-                       message + run.scales_at);
-    }
-    case Form::kBf16: {
-      const MutableMatrix to = MutableMatrix::Of(static_cast<float*>(run.to),
-                                                 run.elements / kParameterAlign, kParameterAlign);
-      const auto* from = reinterpret_cast<const uint16_t*>(message + run.at);
-      return device_.ops.elementwise().Run(
-          Cast{.from = ConstMatrix::OfBf16(from, to.rows, to.cols), .to = to});
-    }
-    case Form::kBf16Copy:
-    case Form::kFp32:
-      break;
-  }
-  const int64_t size = run.form == Form::kFp32 ? kFp32Bytes : kBf16Bytes;
-  return compute.Copy({.to = run.to,
-                       .from = message + run.at,
-                       .line_bytes = static_cast<size_t>(run.elements * size)});
-}
-
 absl::Status WeightGathers::Begin(int64_t bucket) {
   Queue& compute = device_.backend.compute();
   Queue& transfers = device_.backend.transfers();
@@ -423,11 +408,14 @@ absl::Status WeightGathers::Begin(int64_t bucket) {
   char* const mine = messages_.data<char>() + rank * plan.bytes;
   // The previous message has been unpacked in the compute queue, unless it was forgotten.
   NIBBLE_RETURN_IF_ERROR(compute.WaitFor(*arrived_));
-  const float* masters = optimizer_.weights(bucket);
-  const int64_t first = rank * optimizer_.parts()[bucket].elements;
   for (const Run& run : plan.runs[rank]) {
-    NIBBLE_RETURN_IF_ERROR(Pack(run, masters + run.first - first, mine));
+    if (run.copy == nullptr) continue;
+    Strip& strip = strips_[strip_of_[run.linear]];
+    // One pass makes both copies.
+    if (run.form == Form::kColumnCopy && strip.row) continue;
+    NIBBLE_RETURN_IF_ERROR(strip.Quantize(amaxes_.data<float>() + 2 * run.linear, statistics_));
   }
+  NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Run(CopyParts{plan.pack}));
   NIBBLE_RETURN_IF_ERROR(compute.Record(*packed_));
   NIBBLE_RETURN_IF_ERROR(transfers.WaitFor(*packed_));
   NIBBLE_RETURN_IF_ERROR(collective_.AllGather(mine, messages_.data(), plan.bytes));
@@ -445,11 +433,7 @@ absl::Status WeightGathers::Use(int64_t bucket, int64_t next) {
   if (!IsGathered(bucket)) {
     if (arriving_ != bucket) NIBBLE_RETURN_IF_ERROR(Begin(bucket));
     NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*arrived_));
-    const Message& plan = PlanOf(bucket);
-    for (size_t rank = 0; rank < plan.runs.size(); ++rank) {
-      const char* message = messages_.data<char>() + static_cast<int64_t>(rank) * plan.bytes;
-      for (const Run& run : plan.runs[rank]) NIBBLE_RETURN_IF_ERROR(Unpack(run, message));
-    }
+    NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Run(CopyParts{PlanOf(bucket).unpack}));
     in_memory_[bucket] = true;
     in_slot_[parameters_.buckets()[bucket].weight_slot] = copied_ = bucket;
     arriving_ = -1;

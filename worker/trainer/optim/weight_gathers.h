@@ -19,9 +19,11 @@
 //           at the beginning of a step
 //   BF16    of which passes read the BF16 rounding: linear layers, with the codes if one product is
 //   in
-//           BF16 and the other quantised; the head; an embedding to which no positions are added
-//   FP32    what passes read in FP32: norms, biases, convolutions, parameters of Mamba, embeddings
-//           with positions; and quantised weights of which owners cannot make the copies
+//           BF16 and the other quantised; the head; embedding and learned positions
+//   FP32    what passes read in FP32: norms, biases, convolutions, parameters of Mamba; and
+//           quantised weights of which owners cannot make the copies
+//
+// One operation copies a message to where its parts belong.
 //
 // Ownership: borrows device, parameters, optimizer and collective; owns the messages.
 // Thread-safety: none; every rank makes the same calls in the same order.
@@ -102,6 +104,8 @@ class WeightGathers {
     int64_t bytes = 0;                   // the largest of all ranks
     GatheredBytes mine;
     bool makes_copies = false;  // a run arrives in a working copy
+    // What this rank sends, without quantised copies; and what it does with all messages.
+    std::vector<CopyParts::Part> pack, unpack;
   };
   // Hands out memory that others own: where a message has its codes and scales.
   class Placed : public Memory {
@@ -140,6 +144,9 @@ class WeightGathers {
   void AppendPlain(Form form, int64_t param, int64_t begin, int64_t from, int64_t to,
                    std::vector<Run>& runs, int64_t& bytes) const;
   absl::Status MakeStrips();
+  // Where the parts of messages are copied from and to; after the messages' memory has its size.
+  void PlanCopies(int64_t bucket, Message& message) const;
+  void PlanHeads();
   QuantHead* heads() const {  // this rank's
     const auto copies = static_cast<int64_t>(2 * parameters_.outline().linears.size());
     return heads_.data<QuantHead>() + collective_.rank() * copies;
@@ -150,9 +157,6 @@ class WeightGathers {
     return (packs_ ? packed_plans_ : exact_plans_)[bucket];
   }
   bool IsGathered(int64_t bucket) const;
-  // Copies a run to its form, and to where it arrives.
-  absl::Status Pack(const Run& run, const float* from, char* message);
-  absl::Status Unpack(const Run& run, const char* message);
   // Begins to gather a bucket.
   absl::Status Begin(int64_t bucket);
   // Computation waits until `bucket` has arrived; begins to gather `next`, if there is one.
@@ -172,7 +176,8 @@ class WeightGathers {
   std::vector<int64_t> strip_of_;  // by linear: in strips_, or -1
   // [world, linears, 2] QuantHead, of each rank's strips: row and column copy.
   Buffer heads_;
-  Buffer amaxes_;  // [linears, 2], of whole weights
+  Buffer amaxes_;                          // [linears, 2], of whole weights
+  std::vector<CopyParts::Part> to_heads_;  // of working copies: from this rank's heads and amaxes_
   std::optional<CollectiveTurn> turn_;
   std::vector<bool> in_memory_;                           // by bucket, if they do not take turns
   std::array<int64_t, Parameters::kSlots> in_slot_ = {};  // bucket, or -1, if they do
