@@ -155,7 +155,7 @@ struct ResourceSpec {
   JobDevice device = JobDevice::kCpu;
   JobCollectives collectives = JobCollectives::kAuto;
   JobReduction reduction = JobReduction::kRankOrder;
-  JobExchange exchange = JobExchange::kAuto;
+  JobExchange exchange = JobExchange::kNccl;
   JobSharding sharding = JobSharding::kOptimizer;
   friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
 };

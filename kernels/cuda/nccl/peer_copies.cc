@@ -398,6 +398,7 @@ absl::StatusOr<PeerCopies> ConnectCopies(Backend& backend, int rank, int world,
   mine.obstacle = obstacle;
   const absl::StatusOr<std::vector<uint64_t>> words = exchange(mine.ToWords());
   std::string why;
+  absl::Status exchanged = words.status();
   if (words.ok()) {
     std::vector<CopyOffer> offers;
     for (size_t at = 0; at < words->size(); at += CopyOffer::kWords) {
@@ -410,18 +411,15 @@ absl::StatusOr<PeerCopies> ConnectCopies(Backend& backend, int rank, int world,
         return streams->flags().Open(FlagPage::NameOf(offers[0].flags), world, false);
       });
       step(CopyObstacle::kPeers, [&] { return streams->MapPeers(offers); });
+      const absl::StatusOr<std::string> agreed = Agree(exchange, obstacle, rank, own);
+      exchanged = agreed.status();
+      if (agreed.ok()) why = *agreed;
     }
-  }
-  absl::StatusOr<std::string> agreed = why;
-  if (!words.ok()) {
-    agreed = words.status();
-  } else if (why.empty()) {
-    agreed = Agree(exchange, obstacle, rank, own);
   }
   // Everybody has it open, or does without.
   if (!name.empty()) (void)shm_unlink(name.c_str());
-  NIBBLE_RETURN_IF_ERROR(agreed.status());
-  if (!agreed->empty()) return PeerCopies{.streams = nullptr, .why_not = *agreed};
+  NIBBLE_RETURN_IF_ERROR(exchanged);
+  if (!why.empty()) return PeerCopies{.streams = nullptr, .why_not = why};
   return PeerCopies{.streams = std::move(streams), .why_not = ""};
 }
 

@@ -83,6 +83,27 @@ def _emulation():
         ],
     )
 
+    cc_test(
+        name = "emulated_copies_test",
+        size = "medium",
+        srcs = [
+            "copy_exchange.h",
+            "copy_offer.h",
+            "emulated_copies_test.cc",
+            "peer_copies.cc",
+            "peer_copies.h",
+        ],
+        tags = ["fibers"],
+        deps = [
+            "//common",
+            "//kernels/cuda:emulated_backend",
+            "@cuda//:runtime_headers",
+            "@system//:absl",
+            "@system//:gmock",
+            "@system//:gtest_main",
+        ],
+    )
+
 def nccl_targets():
     if not NCCL_AVAILABLE:
         return
@@ -92,6 +113,6 @@ def nccl_targets():
         hdrs = ["rank_sum_kernels.h"],
         deps = _KERNEL_DEPS,
     )
-    # The emulation has one process: its tests bring streams of their own.
+    # In the emulation, tests bring streams of their own.
     _group("group", ":kernels", "//kernels/cuda:cuda_backend", srcs = ["peer_copies.cc"])
     _emulation()
