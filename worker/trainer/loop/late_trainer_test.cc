@@ -89,9 +89,11 @@ Outcome Train(const JobSpec& spec, const Device& device, Collective& collective)
       const float bad = std::numeric_limits<float>::quiet_NaN();
       EXPECT_TRUE(memory.CopyOut(&good, weight, sizeof good).ok());
       EXPECT_TRUE(memory.CopyIn(weight, &bad, sizeof bad).ok());
+      trainer.WeightsWereWritten();
     }
     if (step == 7 && weight != nullptr) {
       EXPECT_TRUE(memory.CopyIn(weight, &good, sizeof good).ok());
+      trainer.WeightsWereWritten();
     }
     const Trainer::BatchSource batches = [&](int64_t at, int64_t micro) {
       return RandomBatch(spec, static_cast<uint64_t>(100 * at + 10 * collective.rank() + micro));

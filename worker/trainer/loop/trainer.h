@@ -148,6 +148,9 @@ class Trainer {
 
   // While set, the passes of every step are enqueued operation by operation, none from a recording.
   void EnqueueEach(bool each) { enqueue_each_ = each; }
+  // Between steps: weights were written by others than the update, so that the next step makes its
+  // working copies from them. Restore() implies it.
+  void WeightsWereWritten() { copies_are_current_ = false; }
   // The parts of the last step, in seconds after `origin`, an event of the queue of the
   // computation. Waits for the step's update.
   absl::StatusOr<std::vector<StepTimes::Span>> LastParts(const Event& origin) {

@@ -221,6 +221,7 @@ TEST(TrainerGuards, AStepThatIsNotFinitePromotesOrRollsBackAsTheSpecSays) {
   EXPECT_EQ(report.decisions[0].action, "promoted");
   EXPECT_THAT(run.trainer->timeline().PromotedAt(1), ElementsAre("mlp.down"));
   weight = good;
+  run.trainer->WeightsWereWritten();
   ASSERT_TRUE(run.Step(report).ok());
   EXPECT_TRUE(report.sample.updated());
 
@@ -276,6 +277,7 @@ TEST(TrainerGuards, StepsInARowWithFindingsAreCountedForARollback) {
   ASSERT_TRUE(run.Step(report).ok());
   run.parameters->weight(*run.trainer->outline().Find("blocks.1.mlp.up.weight"))[3] =
       std::numeric_limits<float>::quiet_NaN();
+  run.trainer->WeightsWereWritten();
   for (int64_t in_a_row = 1; in_a_row <= 3; ++in_a_row) {
     EXPECT_EQ(run.Step(report).ok(), in_a_row < 3);
     ASSERT_EQ(report.decisions.size(), 1u);
