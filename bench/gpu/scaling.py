@@ -2,20 +2,18 @@
 """Weak scaling: the same work per card on one and more cards of this machine, every level of sharding, beside PyTorch's DDP.
 
     bench/gpu/scaling.py BIN [--worlds 1 2 4] [--models 1.2B 124M] [--recipes bf16 nvfp4] [--sharding optimizer ...]
-                             [--collectives auto ...] [--rounds 1] [--steps 15] [--no-torch]
+                             [--rounds 1] [--steps 15] [--no-torch]
 
 BIN: the directory of nibble-trainer. Whole steps of nibble-trainer on random tokens, as a job runs them; the rate of a run is
 its median over steps without the first four. Each number of ranks runs every way once a round, so that what is compared is
 measured within minutes. PyTorch (bench/peers/torch_transformer.py, compiled, BF16) runs under torchrun. Prints tokens per
 second of all cards, the lowest and highest of the rounds, the share of the rate on one card times the number of cards, what a
 step of rank 0 waited for gathers and reductions in milliseconds, and the planned memory of a rank (PyTorch: its peak). Exits 1
-if a run failed. --traces DIR keeps a timeline of two steps of each run, for Perfetto. --collectives auto nccl: also through NCCL
-where a run would not use it, as on one card.
+if a run failed. --traces DIR keeps a timeline of two steps of each run, for Perfetto.
 """
 
 import argparse
 import array
-import itertools
 import json
 import pathlib
 import random
@@ -50,20 +48,21 @@ training: {steps: %(steps)d, batch: %(batch)d, micro_batch: %(micro_batch)d, val
            recompute: %(recompute)s}
 metrics: {log_every: 1, precision_every: 0}
 checkpoints: {every: 0, at_end: false}
-resources: {ranks: %(ranks)d, device: %(device)s, sharding: %(sharding)s, collectives: %(collectives)s}
+resources: {ranks: %(ranks)d, device: %(device)s, sharding: %(sharding)s}
 output: {directory: %(output)s}
 """
 
 
-def ours(programs, root, model, recipe, ranks, sharding, collectives, arguments):
+def ours(programs, root, model, recipe, ranks, sharding, arguments):
     """The trainer's steps without the first ones and its planned memory in bytes, or None."""
     what = MODELS[model]
     output = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=root))
     spec = output / "job.yaml"
     spec.write_text(JOB % {
+        "recompute": what.get("recompute", "none"),
         "model": what["model"], "recipe": recipe, "tokens": root / f"{model}.bin", "sequence": what["sequence"],
         "steps": arguments.steps, "batch": what["batch"] * ranks, "micro_batch": what["batch"], "ranks": ranks, "sharding": sharding,
-        "collectives": collectives, "recompute": what.get("recompute", "none"), "device": arguments.device, "output": output / "out"})
+        "device": arguments.device, "output": output / "out"})
     command = [str(programs / "nibble-trainer"), "--spec", str(spec), "--quiet"]
     if arguments.traces:
         arguments.traces.mkdir(parents=True, exist_ok=True)
@@ -96,7 +95,6 @@ def main():
     parser.add_argument("--models", nargs="+", choices=MODELS, default=["1.2B", "124M"])
     parser.add_argument("--recipes", nargs="+", default=["bf16", "nvfp4"])
     parser.add_argument("--sharding", nargs="+", default=["optimizer", "gradients", "weights"])
-    parser.add_argument("--collectives", nargs="+", default=["auto"])
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--no-torch", dest="torch", action="store_false")
@@ -122,13 +120,12 @@ def main():
                         rates.setdefault((model, "torch bf16", "ddp", ranks), []).append(found["tokens_per_s"])
                         memory[model, "torch bf16", "ddp", ranks] = found["peak_memory_mib"]
                 for recipe in arguments.recipes:
-                    for sharding, collectives in itertools.product(arguments.sharding if ranks > 1 else ["optimizer"],
-                                                                   arguments.collectives):
-                        steps, planned = ours(programs, root, model, recipe, ranks, sharding, collectives, arguments)
+                    for sharding in arguments.sharding if ranks > 1 else ["optimizer"]:
+                        steps, planned = ours(programs, root, model, recipe, ranks, sharding, arguments)
                         failed |= not steps
                         if not steps:
                             continue
-                        key = (model, recipe if collectives == "auto" else f"{recipe} {collectives}", sharding, ranks)
+                        key = (model, recipe, sharding, ranks)
                         tokens = MODELS[model]["batch"] * MODELS[model]["sequence"] * ranks
                         rates.setdefault(key, []).append(tokens / statistics.median(step["seconds"] for step in steps))
                         waits[key] = [statistics.median(step[part] for step in steps)
