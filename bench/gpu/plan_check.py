@@ -18,22 +18,25 @@ import sys
 
 from scaling import MODELS
 
-ROW = re.compile(r"^(\S+) +(\S+) +(optimizer|gradients|weights) +(\d+) +(\d+) ")
+# Model, recipe, level, what moves the bytes if the table says so, cards, tokens per second.
+ROW = re.compile(r"^(\S+) +(\S+) +(optimizer|gradients|weights) +([a-z]+ +)?(\d+) +(\d+) ")
 
 
 def measured(path):
-    """Tokens per second by (model, recipe, sharding, cards)."""
+    """Tokens per second by (model, recipe, sharding, exchange, cards); of one card without an exchange."""
     rates = {}
     for line in path.read_text().splitlines():
         found = ROW.match(line)
         if found and found[1] in MODELS:
-            rates[found[1], found[2], found[3], int(found[4])] = float(found[5])
+            cards = int(found[5])
+            exchange = (found[4] or "nccl").strip() if cards > 1 else "-"
+            rates[found[1], found[2], found[3], exchange, cards] = float(found[6])
     return rates
 
 
 def plan(nibble, key, link, rate=None):
     """The planned step of a card, as `nibble model show` prints it."""
-    model, recipe, sharding, cards = key
+    model, recipe, sharding, _, cards = key
     what = MODELS[model]
     command = [nibble, "model", "show", what["model"], "--nodes", "1", "--cards-per-node", str(cards), "--sequence",
                str(what["sequence"]), "--batch", str(what["batch"]), "--recipe", recipe, "--sharding", sharding, "--link", link,
@@ -56,8 +59,8 @@ def main():
     rates = measured(arguments.table)
     rows = []
     for key, rate in sorted(rates.items()):
-        model, recipe, sharding, cards = key
-        one = rates.get((model, recipe, "optimizer", 1))
+        model, recipe, sharding, exchange, cards = key
+        one = rates.get((model, recipe, "optimizer", "-", 1))
         if cards == 1 or one is None:
             continue
         if not re.fullmatch(r"[a-z0-9.-]+", MODELS[model]["model"]):
@@ -73,15 +76,15 @@ def main():
         link = (step["gradient_link_bytes"] + step["gather_link_bytes"]) / bytes_per_second
         seconds = tokens * cards / rate
         lost = seconds - step["step_seconds"]
-        rows.append((model, recipe, sharding, cards, step["efficiency"], rate / cards / one, 1e3 * step["step_seconds"],
+        rows.append((model, recipe, sharding, exchange, cards, step["efficiency"], rate / cards / one, 1e3 * step["step_seconds"],
                      1e3 * seconds, 1e3 * lost, 1e3 * link, lost / link))
     if not rows:
         sys.exit(f"{arguments.table} has no runs on several cards of models with a preset")
-    print(f"{'model':8}{'recipe':12}{'sharding':11}{'cards':>5}{'planned':>9}{'measured':>10}{'plan ms':>9}{'step ms':>9}{'lost ms':>9}"
+    print(f"{'model':8}{'recipe':12}{'sharding':11}{'exchange':9}{'cards':>5}{'planned':>9}{'measured':>10}{'plan ms':>9}{'step ms':>9}{'lost ms':>9}"
           f"{'link ms':>9}{'lost/link':>11}")
     for row in rows:
-        print(f"{row[0]:8}{row[1]:12}{row[2]:11}{row[3]:5d}{row[4]:9.3f}{row[5]:10.3f}{row[6]:9.1f}{row[7]:9.1f}{row[8]:9.1f}"
-              f"{row[9]:9.1f}{row[10]:11.2f}")
+        print(f"{row[0]:8}{row[1]:12}{row[2]:11}{row[3]:9}{row[4]:5d}{row[5]:9.3f}{row[6]:10.3f}{row[7]:9.1f}{row[8]:9.1f}"
+              f"{row[9]:9.1f}{row[10]:9.1f}{row[11]:11.2f}")
     return 0
 
 

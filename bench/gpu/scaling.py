@@ -34,6 +34,9 @@ MODELS = {
              "batch": 64, "sequence": 1024, "vocabulary": 50304,
              "peer": "--layers 12 --d-model 768 --d-ff 3072 --heads 12 --kv-heads 12 --head-dim 64 --vocab 50304"},
     "hybrid": {"model": "hybrid-1b", "batch": 2, "sequence": 8192, "vocabulary": 65536, "peer": None},
+    # On eight cards of 141 GB, and the first from four on (docs/guide/sizing.md).
+    "8B": {"model": "nemotron-h-8b", "batch": 1, "sequence": 8192, "vocabulary": 65536, "peer": None},
+    "12B": {"model": "nemotron-h-12b", "batch": 1, "sequence": 8192, "vocabulary": 65536, "recompute": "blocks", "peer": None},
     # For a try on a machine without a card.
     "tiny": {"model": "tiny-hybrid", "batch": 4, "sequence": 128, "vocabulary": 256, "peer": None},
 }
@@ -42,7 +45,8 @@ JOB = """name: scaling
 model: %(model)s
 recipe: %(recipe)s
 data: {train: [{path: %(tokens)s, token_width: 2}], tokenizer_label: random, sequence: %(sequence)d}
-training: {steps: %(steps)d, batch: %(batch)d, micro_batch: %(micro_batch)d, validate_every: 0, seed: 1}
+training: {steps: %(steps)d, batch: %(batch)d, micro_batch: %(micro_batch)d, validate_every: 0, seed: 1,
+           recompute: %(recompute)s}
 metrics: {log_every: 1, precision_every: 0}
 checkpoints: {every: 0, at_end: false}
 resources: {ranks: %(ranks)d, device: %(device)s, sharding: %(sharding)s, exchange: %(exchange)s}
@@ -56,6 +60,7 @@ def ours(programs, root, model, recipe, ranks, sharding, exchange, arguments):
     output = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=root))
     spec = output / "job.yaml"
     spec.write_text(JOB % {
+        "recompute": what.get("recompute", "none"),
         "model": what["model"], "recipe": recipe, "tokens": root / f"{model}.bin", "sequence": what["sequence"],
         "steps": arguments.steps, "batch": what["batch"] * ranks, "micro_batch": what["batch"], "ranks": ranks, "sharding": sharding,
         "exchange": exchange, "device": arguments.device, "output": output / "out"})

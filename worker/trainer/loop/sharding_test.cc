@@ -256,9 +256,9 @@ TEST_P(Levels, GatherEachBucketOnceAStepUnlessWeightsTakeTurns) {
 // Of a linear layer that no product reads quantised, of the head, and of the embedding with its
 // positions, passes read the BF16 rounding only.
 TEST_P(Levels, SendNoMoreOfAWeightThanIsRead) {
-  const Outline outline = *MakeOutline(GetParam());
   for (const JobSharding level : kShardings) {
     JobSpec spec = ShardedSpec(GetParam(), 2, 1, "bf16");
+    const Outline outline = *MakeOutline(spec.model);
     const std::vector<ShardedRun> all = TrainSharded(spec, level);
     const ShardedRun& rounded = all[0];
     spec.training.precision = JobPrecision::kFp32;
