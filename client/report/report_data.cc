@@ -172,8 +172,7 @@ DataJson GuardFact(const RunRecord& record) {
   if (shown == nullptr) return Fact("Guards", "nothing found", "");
   constexpr size_t kMostShown = 90;
   const std::string text = absl::StrCat("last at step ", shown->step, ": ", shown->text);
-  return Fact("Guards",
-              acted > 0 ? Counted(acted, "action") : Counted(decisions, "observation"),
+  return Fact("Guards", acted > 0 ? Counted(acted, "action") : Counted(decisions, "observation"),
               WidthOf(text) > kMostShown ? Fit(text, kMostShown) : text, acted > 0 ? "bad" : "");
 }
 
@@ -208,16 +207,15 @@ DataJson Headline(const ReportInput& input, const std::vector<Difference>& diffe
     const Points& points = input.by_tokens ? difference.by_tokens : difference.by_step;
     if (difference.job != job.id() || points.size() == 0) continue;
     const double last = LastMean(points);
-    facts.push_back(
-        Fact(absl::StrCat("Loss against ", input.compared[0].job.id()),
-             absl::StrFormat("%+.2f %%", last),
-             absl::StrCat("mean of the last ",
-                          std::min(points.size(), 2 * SmoothingReach(points.size()) + 1),
-                          input.by_tokens
-                              ? std::string(" samples at equal tokens")
-                              : absl::StrCat(" common steps, to step ",
-                                             static_cast<int64_t>(std::llround(points.x.back()))),
-                          "; positive is worse")));
+    facts.push_back(Fact(
+        absl::StrCat("Loss against ", input.compared[0].job.id()),
+        absl::StrFormat("%+.2f %%", last),
+        absl::StrCat(
+            "mean of the last ", std::min(points.size(), 2 * SmoothingReach(points.size()) + 1),
+            input.by_tokens ? std::string(" samples at equal tokens")
+                            : absl::StrCat(" common steps, to step ",
+                                           static_cast<int64_t>(std::llround(points.x.back()))),
+            "; positive is worse")));
   }
   const double rate = Median(Values(record, &StepFigures::tokens_per_second));
   if (std::isfinite(rate)) {
@@ -264,12 +262,12 @@ DataJson Tables(const ReportInput& input, const std::vector<Difference>& differe
   std::vector<JobSummary> jobs;
   const auto add = [&](const ReportedJob& reported) {
     const RunRecord& record = reported.record;
-    JobSummary summary = {.job = reported.job.id(),
-                          .model = reported.job.shape().model(),
-                          .steps = reported.job.next_step(),
-                          .loss = LastMean(CurveOf(record, &StepFigures::loss)),
-                          .tokens_per_second =
-                              Median(Values(record, &StepFigures::tokens_per_second))};
+    JobSummary summary = {
+        .job = reported.job.id(),
+        .model = reported.job.shape().model(),
+        .steps = reported.job.next_step(),
+        .loss = LastMean(CurveOf(record, &StepFigures::loss)),
+        .tokens_per_second = Median(Values(record, &StepFigures::tokens_per_second))};
     for (const auto& [field, value] : record.start) {
       if (field == "recipe") summary.recipe = value;
     }

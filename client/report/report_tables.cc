@@ -260,13 +260,13 @@ TableJson ComparedTable(const std::vector<JobSummary>& jobs) {
     return std::isfinite(value) ? shown : std::string("–");
   };
   for (const JobSummary& job : jobs) {
-    AddRow({job.job, job.model, job.recipe.empty() ? "–" : job.recipe, absl::StrCat(job.steps),
-            text(job.tokens, CountText(job.tokens)),
-            text(job.loss, absl::StrFormat("%.4f", job.loss)),
-            text(job.validation, absl::StrFormat("%.4f", job.validation)),
-            text(job.difference, absl::StrFormat("%+.2f %%", job.difference)),
-            text(job.tokens_per_second, CountText(job.tokens_per_second))},
-           table);
+    AddRow(
+        {job.job, job.model, job.recipe.empty() ? "–" : job.recipe, absl::StrCat(job.steps),
+         text(job.tokens, CountText(job.tokens)), text(job.loss, absl::StrFormat("%.4f", job.loss)),
+         text(job.validation, absl::StrFormat("%.4f", job.validation)),
+         text(job.difference, absl::StrFormat("%+.2f %%", job.difference)),
+         text(job.tokens_per_second, CountText(job.tokens_per_second))},
+        table);
   }
   table["lead"] =
       "Loss: mean of the last samples. Difference: of the loss, relative to the second job.";
@@ -285,9 +285,9 @@ TableJson EnvironmentList(const ReportInput& input) {
       if (given == field) add(name, value);
     }
   }
-  add("model", absl::StrCat(job.shape().model(), ", ",
-                            CountText(static_cast<double>(job.shape().parameters())),
-                            " parameters"));
+  add("model",
+      absl::StrCat(job.shape().model(), ", ",
+                   CountText(static_cast<double>(job.shape().parameters())), " parameters"));
   for (const v1::Worker& worker : input.workers) {
     const v1::WorkerIdentity& identity = worker.identity();
     const std::string ranks = RanksOn(job, identity.name());

@@ -76,10 +76,10 @@ struct RunRecord {
   // Losses of abandoned branches of history, attempt by attempt: of steps that a later attempt
   // repeated with other results, as after a rollback, and of those that it did not reach.
   std::vector<std::map<int64_t, double>> abandoned;
-  std::vector<int64_t> resumed_at;                              // steps, attempt by attempt
-  std::vector<GemmPath> paths;                                  // of the last revision
-  std::vector<std::pair<std::string, std::string>> start;       // fields of the last start event
-  std::vector<std::pair<std::string, int64_t>> memory;          // bytes, of the last plan
+  std::vector<int64_t> resumed_at;                         // steps, attempt by attempt
+  std::vector<GemmPath> paths;                             // of the last revision
+  std::vector<std::pair<std::string, std::string>> start;  // fields of the last start event
+  std::vector<std::pair<std::string, int64_t>> memory;     // bytes, of the last plan
   int64_t lines = 0;
   int64_t unreadable = 0;  // lines that are not an event
 };
