@@ -252,8 +252,9 @@ const Record<GuardSpec>& GuardRecord() {
           OneOf("spike", &S::spike,
                 "response to a loss spike. observe: an event; skip: also no update in that step; "
                 "promote: also BF16 for promote_layers in the next promote_steps steps; roll_back: "
-                "the job resumes from a checkpoint before the harm, with promote_layers in BF16; "
-                "stop: the run ends with an error"),
+                "the job resumes from a checkpoint before the harm, with a lower learning rate if "
+                "rollback_lr_scale is below 1, otherwise with promote_layers in BF16; stop: the "
+                "run ends with an error"),
           Number("spike_z", &S::spike_z, Range<double>{1, 1000}, "standard deviations",
                  "distance from the mean of the recent losses above which a loss is a spike"),
           Number("spike_window", &S::spike_window, Range<int64_t>{8, 4096}, "steps",
@@ -281,10 +282,10 @@ const Record<GuardSpec>& GuardRecord() {
                 "bound; values as for relative_error"),
           Number("clipped_above", &S::clipped_above, Range<double>{0, 1}, "share",
                  "bound of clipped"),
-          Text(
-              "promote_layers", &S::promote_layers, {TextRule::Kind::kLine},
-              "layers that non_finite, spike and gradient_norm promote to BF16, also by roll_back; "
-              "as match in recipe.layers"),
+          Text("promote_layers", &S::promote_layers,
+               {.kind = TextRule::Kind::kLine, .may_be_empty = true},
+               "layers that non_finite, spike and gradient_norm promote to BF16, as match in "
+               "recipe.layers. Empty: all; and none by a roll_back that lowers the learning rate"),
           Number("promote_steps", &S::promote_steps, Range<int64_t>{1, kSteps.most}, "steps",
                  "length of a promotion; a guard that decides again during it lengthens it"),
           Number("rollback_margin", &S::rollback_margin, Range<int64_t>{0, 1'000'000}, "steps",

@@ -124,7 +124,7 @@ struct GuardSpec {
   double underflow_above = 0.85;
   OperandPolicy clipped = OperandPolicy::kObserve;
   double clipped_above = 0.3;
-  std::string promote_layers = "*";
+  std::string promote_layers;  // read by PromotedLayers()
   int64_t promote_steps = 200;
   int64_t rollback_margin = 16;
   double rollback_lr_scale = 1;
@@ -262,14 +262,29 @@ ScheduleFacts MakeScheduleFacts(const JobSpec& spec);
 
 // The following functions need a valid spec.
 
-// Whether any guard may roll a job back.
-inline bool RollsBack(const GuardSpec& guards) {
-  const auto spike = [](SpikePolicy policy) { return policy == SpikePolicy::kRollBack; };
+// Whether a guard of operands, which finds layers, may roll a job back.
+inline bool OperandsRollBack(const GuardSpec& guards) {
   const auto operand = [](OperandPolicy policy) { return policy == OperandPolicy::kRollBack; };
+  return operand(guards.relative_error) || operand(guards.underflow) || operand(guards.clipped);
+}
+// Whether a guard of the updates, which judges loss, gradient norm and non-finite values, may.
+inline bool UpdatesRollBack(const GuardSpec& guards) {
+  const auto spike = [](SpikePolicy policy) { return policy == SpikePolicy::kRollBack; };
   return guards.non_finite == NonFinitePolicy::kRollBack ||
          guards.after_skips == SkipsPolicy::kRollBack || spike(guards.spike) ||
-         spike(guards.gradient_norm) || operand(guards.relative_error) ||
-         operand(guards.underflow) || operand(guards.clipped);
+         spike(guards.gradient_norm);
+}
+inline bool RollsBack(const GuardSpec& guards) {
+  return OperandsRollBack(guards) || UpdatesRollBack(guards);
+}
+// The layers that guards of the updates promote.
+inline std::string PromotedLayers(const GuardSpec& guards) {
+  return guards.promote_layers.empty() ? "*" : guards.promote_layers;
+}
+// Whether a rollback by a guard of the updates promotes them. These guards find no layer, so a
+// rollback that lowers the learning rate changes the recipe only if the spec names layers.
+inline bool UpdatesRollBackToBf16(const GuardSpec& guards) {
+  return guards.rollback_lr_scale == 1 || !guards.promote_layers.empty();
 }
 
 // Tokens that one step trains on, over all ranks.

@@ -158,7 +158,7 @@ void CheckRecipe(const JobSpec& spec, Problems& problems) {
     CheckRules(change.layers, absl::StrCat(ChangePath(i), ".layers"), *outline, problems);
   }
   if (constexpr char kPath[] = "guards.promote_layers"; problems.Sound(kPath)) {
-    const absl::StatusOr<Selector> selector = Selector::Parse(spec.guards.promote_layers);
+    const absl::StatusOr<Selector> selector = Selector::Parse(PromotedLayers(spec.guards));
     absl::Status found = selector.status();
     if (selector.ok()) found = selector->Select(*outline).status();
     if (!found.ok()) problems.Add(kPath, found);

@@ -205,6 +205,17 @@ absl::StatusOr<int64_t> Timeline::Append(int64_t expected_revision, const Recipe
   if (change.set.empty() && change.layers.empty()) {
     return absl::InvalidArgumentError("change: sets no field");
   }
+  return Insert(change, first_step, std::move(author), time_unix_ms, std::move(reason));
+}
+
+absl::StatusOr<int64_t> Timeline::Repeat(int64_t first_step, int64_t next_step, std::string author,
+                                         int64_t time_unix_ms, std::string reason) {
+  NIBBLE_RETURN_IF_ERROR(CheckTurn(-1, first_step, next_step));
+  return Insert(Recipe(), first_step, std::move(author), time_unix_ms, std::move(reason));
+}
+
+int64_t Timeline::Insert(const Recipe& change, int64_t first_step, std::string author,
+                         int64_t time_unix_ms, std::string reason) {
   const int64_t number = latest() + 1;
   const double lr_scale = At(first_step).lr_scale;
   Recipe recipe = ApplyOver(At(first_step).recipe, change);

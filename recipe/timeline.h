@@ -105,9 +105,15 @@ class Timeline {
                                  int64_t first_step, int64_t next_step, std::string author,
                                  int64_t time_unix_ms, std::string reason);
 
+  // Adds a revision with the recipe in effect at `first_step`, for another factor on the learning
+  // rate: ScaleLearningRate() is to follow. Later pending revisions and errors as Append.
+  absl::StatusOr<int64_t> Repeat(int64_t first_step, int64_t next_step, std::string author,
+                                 int64_t time_unix_ms, std::string reason);
+
   // Sets the factor on the learning rate of revision `number` and of all later ones.
   // InvalidArgument if it is not in (0, 1], NotFound if there is no such revision. Only for
-  // revisions that Append() has just returned: those that ranks have run are never changed.
+  // revisions that Append() or Repeat() has just returned: those that ranks have run are never
+  // changed.
   absl::Status ScaleLearningRate(int64_t number, double lr_scale);
 
   // Records that ranks could not prepare revision `number`, with the reason: the one before it
@@ -143,6 +149,8 @@ class Timeline {
  private:
   std::vector<Revision>::iterator Find(int64_t number);
   absl::Status CheckTurn(int64_t expected_revision, int64_t first_step, int64_t next_step) const;
+  int64_t Insert(const Recipe& change, int64_t first_step, std::string author, int64_t time_unix_ms,
+                 std::string reason);
   // Removes the revisions that begin after `step`.
   std::vector<Revision> TakePendingAfter(int64_t step);
 

@@ -172,6 +172,24 @@ TEST(Timeline, AFactorOnTheLearningRateHoldsForLaterRevisionsAndGoesWithARestore
   EXPECT_EQ(timeline.ScaleLearningRate(99, 0.5).code(), absl::StatusCode::kNotFound);
 }
 
+TEST(Timeline, ARevisionForAnotherRateHasTheSameRecipeAndRebasesPendingOnes) {
+  Timeline timeline(Recipe{.preset = "nvfp4"});
+  const Recipe change = {.set = {{"fprop", "bf16"}}};
+  ASSERT_TRUE(timeline.Append(-1, change, 50, 0, "ann", 0, "").ok());
+  const absl::StatusOr<int64_t> number = timeline.Repeat(20, 10, "guard", 7, "rolled back");
+  ASSERT_TRUE(number.ok()) << number.status();
+  EXPECT_EQ(*number, 3);
+  ASSERT_TRUE(timeline.ScaleLearningRate(*number, 0.5).ok());
+  EXPECT_EQ(timeline.At(20).recipe, timeline.At(19).recipe);
+  EXPECT_EQ(timeline.At(20).author, "guard");
+  EXPECT_EQ(timeline.At(20).reason, "rolled back");
+  EXPECT_EQ(timeline.At(50).number, 4);  // rebased
+  EXPECT_EQ(timeline.At(50).recipe.set, change.set);
+  EXPECT_EQ(timeline.At(50).lr_scale, 0.5);
+  EXPECT_EQ(timeline.Repeat(9, 10, "guard", 7, "").status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(Timeline, NormalisingRemovesOverriddenSettingsAndResolvesToTheSame) {
   const Outline outline = TestOutline("*-M-*-");
   const std::vector<Recipe> changes = {

@@ -39,21 +39,7 @@ double NumberOfField(const RunEvent& event, const std::string& field) {
 
 v1::StepSample SampleOf(const RunEvent& event) {
   v1::StepSample sample;
-  sample.set_step(event.step);
-  sample.set_tokens(WholeOfField(event, "tokens"));
-  sample.set_loss(NumberOf(event, "loss"));
-  sample.set_gradient_norm(NumberOf(event, "gradient_norm"));
-  sample.set_learning_rate(NumberOf(event, "learning_rate"));
-  sample.set_revision(WholeOfField(event, "revision"));
-  sample.set_updated(NumberOfField(event, "updated") != 0);
-  sample.set_tokens_per_second(NumberOfField(event, "tokens_per_second"));
-  sample.set_step_seconds(NumberOfField(event, "seconds"));
-  sample.set_data_seconds(NumberOfField(event, "data_seconds"));
-  sample.set_weights_seconds(NumberOfField(event, "weights_seconds"));
-  sample.set_forward_seconds(NumberOfField(event, "forward_seconds"));
-  sample.set_backward_seconds(NumberOfField(event, "backward_seconds"));
-  sample.set_reduce_seconds(NumberOfField(event, "reduce_seconds"));
-  sample.set_update_seconds(NumberOfField(event, "update_seconds"));
+  ReadFigures(event, sample);
   return sample;
 }
 
@@ -151,13 +137,16 @@ void RunState::Summarise(const RunEvent& event) {
     precision_.Clear();
     precision_.set_step(event.step);
   }
+  link::v1::PrecisionSample figures;
+  ReadFigures(event, figures);
   v1::OperandPrecision operand;
-  operand.set_layer(TextOfField(event, "layer"));
-  operand.set_operand(TextOfField(event, "operand"));
-  operand.set_format(TextOfField(event, "format"));
-  operand.set_relative_error(NumberOfField(event, "relative_error"));
-  operand.set_underflow(NumberOfField(event, "underflow"));
-  operand.set_clipped(NumberOfField(event, "clipped"));
+  operand.set_layer(figures.layer());
+  operand.set_operand(figures.operand());
+  operand.set_format(figures.format());
+  operand.set_relative_error(figures.relative_error());
+  operand.set_underflow(figures.underflow());
+  operand.set_clipped(figures.clipped());
+  operand.set_non_finite(figures.non_finite());
   const int operands = precision_.operands() + 1;
   precision_.set_operands(operands);
   precision_.set_mean_relative_error(precision_.mean_relative_error() +
@@ -165,7 +154,7 @@ void RunState::Summarise(const RunEvent& event) {
                                          operands);
   precision_.set_most_underflow(std::max(precision_.most_underflow(), operand.underflow()));
   precision_.set_most_clipped(std::max(precision_.most_clipped(), operand.clipped()));
-  precision_.set_non_finite(precision_.non_finite() + WholeOfField(event, "non_finite"));
+  precision_.set_non_finite(precision_.non_finite() + figures.non_finite());
   auto& worst = *precision_.mutable_worst();
   *worst.Add() = std::move(operand);
   std::sort(worst.begin(), worst.end(),

@@ -84,6 +84,13 @@ std::string StyledLine::Text(bool colours) const {
   return text;
 }
 
+StyledLine FirstFitting(const std::vector<StyledLine>& lines, size_t columns) {
+  for (const StyledLine& line : lines) {
+    if (line.width() <= columns) return line;
+  }
+  return lines.back();
+}
+
 std::string AsciiText(absl::string_view utf8) {
   std::string text;
   while (!utf8.empty()) {

@@ -52,6 +52,10 @@ class StyledLine {
   std::vector<Span> spans_;  // neighbours differ in ink
 };
 
+// The first of the lines that fits into `columns`; the last one if none does. There is at least
+// one.
+StyledLine FirstFitting(const std::vector<StyledLine>& lines, size_t columns);
+
 // "→" becomes "->", "…" "...", and other characters beyond ASCII '?'.
 std::string AsciiText(absl::string_view utf8);
 

@@ -18,7 +18,9 @@ constexpr absl::Duration kLineEvery = absl::Seconds(1);    // between sample lin
 
 void WatchDisplay::Begin() {
   if (terminal_) keyboard_.emplace();
-  if (!terminal_ && !json()) session_.Out(JobLine(state_.job()));
+  if (terminal_ || json()) return;
+  begun_ = JobLine(state_.job());
+  session_.Out(begun_);
 }
 
 void WatchDisplay::Message(const v1::WatchJobsResponse& message) {
@@ -28,6 +30,7 @@ void WatchDisplay::Message(const v1::WatchJobsResponse& message) {
 void WatchDisplay::Event(const v1::JobEvent& event) {
   dirty_ = true;
   if (terminal_ || json()) return;
+  begun_.clear();
   session_.Out(absl::StrCat(TimeText(event.time_unix_ms()), "  ", EventText(event), "\n"));
 }
 
@@ -79,7 +82,8 @@ void WatchDisplay::Finish() {
   Leave();
   if (terminal_ || json()) return;
   if (unprinted_) PrintSample();
-  session_.Out(JobLine(state_.job()));
+  // Not twice in a row, for a job that ended before the watch began.
+  if (const std::string line = JobLine(state_.job()); line != begun_) session_.Out(line);
 }
 
 void WatchDisplay::Leave() {
@@ -91,7 +95,9 @@ void WatchDisplay::Leave() {
 void WatchDisplay::PrintSample() {
   printed_ = SteadyNow();
   unprinted_ = false;
-  if (!terminal_ && !json()) session_.Out(SampleLine(state_) + "\n");
+  if (terminal_ || json()) return;
+  begun_.clear();
+  session_.Out(SampleLine(state_) + "\n");
 }
 
 }  // namespace nibble

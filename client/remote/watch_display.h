@@ -60,6 +60,7 @@ class WatchDisplay {
   Screen screen_;
   TerminalSize size_;
   std::string note_;
+  std::string begun_;  // what Begin() printed, while nothing has followed it
   bool dirty_ = true;
   bool unprinted_ = false;
   absl::Duration drawn_ = -absl::InfiniteDuration();

@@ -65,6 +65,75 @@ std::string RankBars(const std::vector<v1::RankPace>& ranks, double most, size_t
   return text;
 }
 
+struct PrecisionWords {
+  const char *error, *underflow, *clipped;
+};
+
+// Abbreviated until it fits.
+StyledLine PrecisionHead(const v1::PrecisionSummary& all, size_t columns) {
+  const auto with = [&all](const PrecisionWords& words, const std::string& begin, bool count) {
+    StyledLine line(begin);
+    if (all.operands() > 0) {
+      line.Add(absl::StrCat(words.error, " ", ShareText(all.mean_relative_error())));
+      line.Add(", ").Add(absl::StrCat(words.underflow, " ", ShareText(all.most_underflow())),
+                         all.most_underflow() > kMuchUnderflow ? Ink::kYellow : Ink::kPlain);
+      line.Add(", ").Add(absl::StrCat(words.clipped, " ", ShareText(all.most_clipped())),
+                         all.most_clipped() > kManyClipped ? Ink::kYellow : Ink::kPlain);
+    }
+    const char* between = all.operands() > 0 ? ", " : "";
+    if (all.non_finite() > 0) {
+      line.Add(between).Add(absl::StrCat(Counted(all.non_finite(), "value"), " not finite"),
+                            Ink::kRed);
+      between = ", ";
+    }
+    if (count) line.Add(absl::StrCat(between, Counted(all.operands(), "operand")));
+    return line;
+  };
+  const std::string step = absl::StrCat("precision step ", all.step(), ": ");
+  const PrecisionWords whole = {"mean error", "max underflow", "max clipped"};
+  return FirstFitting({with(whole, step, true), with(whole, step, all.operands() == 0),
+                       with({"error", "underflow", "clipped"}, step, all.operands() == 0),
+                       with({"err", "under", "clip"}, "precision ", all.operands() == 0)},
+                      columns);
+}
+
+// What a line of the worst operands has besides layer, operand and relative error.
+struct WorstColumns {
+  bool format = true;
+  bool all = true;  // underflow and clipped, too
+  friend bool operator==(const WorstColumns&, const WorstColumns&) = default;
+};
+
+std::vector<StyledLine> WorstLines(const v1::PrecisionSummary& all, const WorstColumns& columns) {
+  const int shown = std::min(all.worst_size(), kShownOperands);
+  const auto name = [&](int i) {
+    const v1::OperandPrecision& operand = all.worst(i);
+    std::string text = absl::StrCat(operand.layer(), " ", operand.operand());
+    // Of "nvfp4 1x16 stochastic" the name of the format.
+    const std::string& format = operand.format();
+    if (columns.format) absl::StrAppend(&text, " ", format.substr(0, format.find(' ')));
+    return text;
+  };
+  size_t name_columns = 0;
+  for (int i = 0; i < shown; ++i) name_columns = std::max(name_columns, WidthOf(name(i)));
+  std::vector<StyledLine> lines;
+  for (int i = 0; i < shown; ++i) {
+    const v1::OperandPrecision& operand = all.worst(i);
+    const std::string text = name(i);
+    StyledLine line(absl::StrCat("  ", text, std::string(name_columns - WidthOf(text), ' ')));
+    line.Add(absl::StrFormat("  err %6s", ShareText(operand.relative_error())));
+    if (columns.all) {
+      line.Add(absl::StrFormat("  under %6s  clip %6s", ShareText(operand.underflow()),
+                               ShareText(operand.clipped())));
+    }
+    if (operand.non_finite() > 0) {
+      line.Add(absl::StrCat("  ", operand.non_finite(), " not finite"), Ink::kRed);
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::vector<StyledLine> StepLines(const WatchState& state, const LineFormat& format) {
@@ -129,11 +198,19 @@ std::vector<StyledLine> RankLines(const WatchState& state, const LineFormat& for
   const double median = work.size() % 2 == 0 ? *std::max_element(work.begin(), middle) : *middle;
   const double ratio = median > 0 ? slowest->work_seconds() / median : 1;
   const bool slow = ratio >= kSlowRank;
-  const std::string text =
-      absl::StrFormat("%s slowest: rank %d on %s, %s of work, median %s (%+.0f%%)",
-                      slow ? "!" : " ", slowest->rank(), slowest->worker(),
-                      SecondsText(slowest->work_seconds()), SecondsText(median), (ratio - 1) * 100);
+  const std::string sign = slow ? "! " : "  ";
+  const std::string above = absl::StrFormat(" (%+.0f%%)", (ratio - 1) * 100);
+  const std::string who = absl::StrCat("rank ", slowest->rank(), " on ", slowest->worker());
   StyledLine line("ranks     ");
+  const std::vector<StyledLine> texts = {
+      StyledLine(absl::StrCat(sign, "slowest: ", who, ", ", SecondsText(slowest->work_seconds()),
+                              " of work, median ", SecondsText(median), above)),
+      StyledLine(absl::StrCat(sign, "slowest: ", who, above)),
+      StyledLine(absl::StrCat(sign, "rank ", slowest->rank(), above))};
+  const size_t bars = std::min<size_t>(ranks.size(), 2) + 1;
+  const size_t least = line.width() + bars;
+  const std::string text =
+      FirstFitting(texts, format.columns > least ? format.columns - least : 0).Text(false);
   const size_t used = line.width() + WidthOf(text) + 1;
   const size_t room = format.columns > used ? format.columns - used : 0;
   line.Add(RankBars(ranks, slowest->work_seconds(), std::min(room, kMostRankBars), format.utf8),
@@ -141,42 +218,20 @@ std::vector<StyledLine> RankLines(const WatchState& state, const LineFormat& for
   return {line.Add(" ").Add(text, slow ? Ink::kYellow : Ink::kPlain)};
 }
 
-std::vector<StyledLine> PrecisionLines(const WatchState& state) {
+std::vector<StyledLine> PrecisionLines(const WatchState& state, const LineFormat& format) {
   if (!state.precision()) return {};
   const v1::PrecisionSummary& all = *state.precision();
-  StyledLine head(absl::StrCat("precision step ", all.step(), ": "));
-  if (all.operands() > 0) {
-    head.Add(absl::StrCat("mean error ", ShareText(all.mean_relative_error()), ", "));
-    head.Add(absl::StrCat("max underflow ", ShareText(all.most_underflow()), ", "),
-             all.most_underflow() > kMuchUnderflow ? Ink::kYellow : Ink::kPlain);
-    head.Add(absl::StrCat("max clipped ", ShareText(all.most_clipped()), ", "),
-             all.most_clipped() > kManyClipped ? Ink::kYellow : Ink::kPlain);
-  }
-  if (all.non_finite() > 0) {
-    head.Add(absl::StrCat(Counted(all.non_finite(), "value"), " not finite, "), Ink::kRed);
-  }
-  head.Add(Counted(all.operands(), "operand"));
-  std::vector<StyledLine> lines = {head};
-  size_t name_columns = 0;
-  const int shown = std::min(all.worst_size(), kShownOperands);
-  const auto name = [&all](int i) {
-    const v1::OperandPrecision& operand = all.worst(i);
-    // Of "nvfp4 1x16 stochastic" the name of the format.
-    const std::string& format = operand.format();
-    return absl::StrCat(operand.layer(), " ", operand.operand(), " ",
-                        format.substr(0, format.find(' ')));
-  };
-  for (int i = 0; i < shown; ++i) name_columns = std::max(name_columns, WidthOf(name(i)));
-  for (int i = 0; i < shown; ++i) {
-    const v1::OperandPrecision& operand = all.worst(i);
-    const std::string text = name(i);
-    StyledLine line(absl::StrCat("  ", text, std::string(name_columns - WidthOf(text), ' ')));
-    line.Add(absl::StrFormat("  err %6s  under %6s  clip %6s", ShareText(operand.relative_error()),
-                             ShareText(operand.underflow()), ShareText(operand.clipped())));
-    if (operand.non_finite() > 0) {
-      line.Add(absl::StrCat("  ", operand.non_finite(), " not finite"), Ink::kRed);
-    }
-    lines.push_back(line);
+  std::vector<StyledLine> lines = {PrecisionHead(all, format.columns)};
+  const std::vector<WorstColumns> choices = {
+      {}, {.format = false}, {.format = false, .all = false}};
+  for (const WorstColumns& choice : choices) {
+    const std::vector<StyledLine> worst = WorstLines(all, choice);
+    const bool fits = std::all_of(worst.begin(), worst.end(), [&format](const StyledLine& line) {
+      return line.width() <= format.columns;
+    });
+    if (!fits && !(choice == choices.back())) continue;
+    lines.insert(lines.end(), worst.begin(), worst.end());
+    break;
   }
   return lines;
 }

@@ -20,6 +20,7 @@ constexpr size_t kShownEvents = 6;
 constexpr size_t kShownWorkers = 8;
 constexpr size_t kShownRevisions = 3;
 constexpr size_t kMostBar = 40;
+constexpr size_t kLeastCurve = 4;
 constexpr int64_t kSilentMs = 3000;
 
 Ink InkOf(v1::JobState state) {
@@ -81,21 +82,36 @@ Ink InkOfEvent(v1::JobEventKind kind) {
 
 }  // namespace
 
+namespace {
+
+std::string EtaText(const WatchState& state, const char* between) {
+  if (state.eta_seconds() < 0) return "";
+  return absl::StrCat(between, "eta ", DurationText(state.eta_seconds()));
+}
+
+}  // namespace
+
 std::string SpeedAndEta(const WatchState& state, const char* between) {
   std::string text;
   if (!state.recent().empty() && state.recent().back().tokens_per_second() > 0 &&
       state.job().has_attempt()) {
     absl::StrAppend(&text, between, CountText(state.recent().back().tokens_per_second()), " tok/s");
   }
-  if (state.eta_seconds() >= 0) {
-    absl::StrAppend(&text, between, "eta ", DurationText(state.eta_seconds()));
-  }
+  return absl::StrCat(text, EtaText(state, between));
+}
+
+std::string DifferenceText(const WatchState& state) {
+  const std::optional<LossDifference> difference = state.relative_difference();
+  if (!difference) return "";
+  std::string text =
+      absl::StrFormat("%+.2f%% from %s", difference->relative * 100, state.reference());
+  if (difference->reference_ended) absl::StrAppend(&text, " at step ", difference->step);
   return text;
 }
 
 int64_t PercentOf(int64_t done, int64_t whole) { return whole > 0 ? done * 100 / whole : 0; }
 
-StyledLine HeadLine(const WatchState& state, int64_t now_unix_ms, bool keys) {
+StyledLine HeadLine(const WatchState& state, int64_t now_unix_ms, size_t columns, bool keys) {
   const v1::Job& job = state.job();
   StyledLine line(job.id(), Ink::kStrong);
   line.Add("  ").Add(Word(job.state()), InkOf(job.state()));
@@ -105,20 +121,27 @@ StyledLine HeadLine(const WatchState& state, int64_t now_unix_ms, bool keys) {
     line.Add("  (to be paused)");
   }
   if (job.goal() == v1::JOB_GOAL_CANCEL && !IsOver(job.state())) line.Add("  (to be cancelled)");
+  StyledLine owner = line;
   // A run without a cluster has neither.
   if (!job.scheduling().queue().empty()) {
-    line.Add(absl::StrCat("  ", job.owner(), ", queue ", job.scheduling().queue()));
+    owner.Add(absl::StrCat("  ", job.owner(), ", queue ", job.scheduling().queue()));
   }
-  if (keys) line.Add("  ?: keys, q: detach", Ink::kFaint);
-  return line;
+  if (!keys) return FirstFitting({owner, line}, columns);
+  const StyledLine hint("  ?: keys, q: detach", Ink::kFaint);
+  StyledLine all = owner, brief = line;
+  return FirstFitting({all.Append(hint), brief.Append(hint), line}, columns);
 }
 
 StyledLine ProgressLine(const WatchState& state, size_t columns) {
   const int64_t steps = state.job().shape().steps();
-  const std::string numbers =
-      absl::StrCat("  ", state.next_step(), "/", steps, "  ", PercentOf(state.next_step(), steps),
-                   "%", SpeedAndEta(state, "  "));
-  const size_t room = columns > WidthOf(numbers) ? columns - WidthOf(numbers) : 0;
+  const std::string done =
+      absl::StrCat(state.next_step(), "/", steps, "  ", PercentOf(state.next_step(), steps), "%");
+  const std::string numbers = absl::StrCat("  ", done, SpeedAndEta(state, "  "));
+  if (WidthOf(numbers) > columns) {
+    StyledLine all(absl::StrCat(done, SpeedAndEta(state, "  ")));
+    return FirstFitting({all, StyledLine(absl::StrCat(done, EtaText(state, "  ")))}, columns);
+  }
+  const size_t room = columns - WidthOf(numbers);
   StyledLine line(ProgressBar(state.next_step(), steps, std::min(room, kMostBar)), Ink::kGreen);
   return line.Add(numbers);
 }
@@ -131,13 +154,21 @@ StyledLine LossLine(const WatchState& state, const LineFormat& format, bool curv
            std::isfinite(last.loss()) ? Ink::kStrong : Ink::kRed);
   StyledLine tail;
   if (reference && !state.reference().empty()) {
-    const std::optional<double> difference = state.relative_difference();
-    const std::string shown =
-        difference ? absl::StrFormat("%+.2f%% from ", *difference * 100) : "no common step with ";
-    tail.Add(absl::StrCat("  ", shown, state.reference()), Ink::kYellow);
+    const std::string difference = DifferenceText(state);
+    tail.Add(difference.empty() ? absl::StrCat("  no common step with ", state.reference())
+                                : absl::StrCat("  ", difference),
+             Ink::kYellow);
   }
-  tail.Add(absl::StrFormat("  gradient %.3g  lr %.3g", last.gradient_norm(), last.learning_rate()));
-  if (!last.updated()) tail.Add("  (no update: a guard skipped it)", Ink::kRed);
+  const std::string gradient = absl::StrFormat("  gradient %.3g", last.gradient_norm());
+  const std::string rate = absl::StrFormat("  lr %.3g", last.learning_rate());
+  const StyledLine skipped =
+      last.updated() ? StyledLine() : StyledLine("  (no update: a guard skipped it)", Ink::kRed);
+  StyledLine all = tail, brief = tail;
+  all.Add(gradient).Add(rate).Append(skipped);
+  brief.Add(gradient).Append(skipped);
+  tail.Append(skipped);
+  const size_t left = format.columns > head.width() ? format.columns - head.width() : 0;
+  tail = FirstFitting({all, brief, tail}, left);
   if (!curve || !format.utf8) return head.Append(tail);
   std::vector<double> losses;
   for (const LossBucket& bucket : state.losses().buckets()) {
@@ -145,7 +176,7 @@ StyledLine LossLine(const WatchState& state, const LineFormat& format, bool curv
   }
   const size_t used = head.width() + 2 + tail.width();
   const size_t room = format.columns > used ? format.columns - used : 0;
-  if (room == 0) return head.Append(tail);
+  if (room < kLeastCurve) return head.Append(tail);
   return head.Add("  ").Add(Sparkline(losses, std::min(room, kMostBar)), Ink::kGreen).Append(tail);
 }
 

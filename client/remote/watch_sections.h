@@ -1,7 +1,7 @@
 // The parts of the display of `nibble job watch`, without their layout (watch_view.h) and the plot.
 //
 // Lines begin with a name in kNameColumns columns. Sentences are wrapped, so that a reason is
-// complete; lines of figures may be wider than the terminal.
+// complete; lines of figures are abbreviated, and may still be wider than a very narrow terminal.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_CLIENT_REMOTE_WATCH_SECTIONS_H_
@@ -36,9 +36,12 @@ struct LineFormat {
 
 // "12.3k tok/s", "eta 7m30s", each after `between`.
 std::string SpeedAndEta(const WatchState& state, const char* between);
+// "+1.23% from base-1", and at which step if the reference ended before this job's last samples.
+// Empty without a reference or common steps.
+std::string DifferenceText(const WatchState& state);
 int64_t PercentOf(int64_t done, int64_t whole);
 
-StyledLine HeadLine(const WatchState& state, int64_t now_unix_ms, bool keys);
+StyledLine HeadLine(const WatchState& state, int64_t now_unix_ms, size_t columns, bool keys);
 StyledLine ProgressLine(const WatchState& state, size_t columns);
 // With a curve of one line if `curve` and the terminal has UTF-8.
 StyledLine LossLine(const WatchState& state, const LineFormat& format, bool curve, bool reference);
@@ -51,7 +54,7 @@ std::vector<StyledLine> StepLines(const WatchState& state, const LineFormat& for
 // The time that each rank works per step, and the slowest; empty with fewer than two ranks.
 std::vector<StyledLine> RankLines(const WatchState& state, const LineFormat& format);
 // A summary of all operands, then the worst three; empty without a sampled step.
-std::vector<StyledLine> PrecisionLines(const WatchState& state);
+std::vector<StyledLine> PrecisionLines(const WatchState& state, const LineFormat& format);
 // The attempt, then its placements: first those that are not in order, of which there are
 // `troubled`.
 struct AttemptView {

@@ -12,6 +12,9 @@ constexpr size_t kPaceSamples = 16;  // for the remaining time and the parts of 
 // The last 1 / share of the common steps are compared.
 constexpr int64_t kComparedShares[] = {50, 10, 2, 1};
 
+// A reference whose samples reach this share of the job's steps is up to date.
+constexpr double kStillRunning = 0.95;
+
 std::optional<StepMark> MarkOf(const v1::JobEvent& event) {
   if (event.step() < 0) return std::nullopt;
   if (event.kind() == v1::JOB_EVENT_KIND_CHECKPOINT &&
@@ -85,7 +88,7 @@ std::optional<v1::StepSample> WatchState::mean_step() const {
   return mean;
 }
 
-std::optional<double> WatchState::relative_difference() const {
+std::optional<LossDifference> WatchState::relative_difference() const {
   const auto& own = losses_.buckets();
   const auto& other = reference_losses_.buckets();
   if (own.empty() || other.empty()) return std::nullopt;
@@ -95,7 +98,10 @@ std::optional<double> WatchState::relative_difference() const {
     const int64_t first = last - last / share;
     const std::optional<double> loss = losses_.MeanOver(first, last);
     const std::optional<double> reference = reference_losses_.MeanOver(first, last);
-    if (loss && reference && *reference != 0) return (*loss - *reference) / *reference;
+    if (!loss || !reference || *reference == 0) continue;
+    return LossDifference{.relative = (*loss - *reference) / *reference,
+                          .step = last,
+                          .reference_ended = last < own.back().last_step * kStillRunning};
   }
   return std::nullopt;
 }

@@ -29,6 +29,13 @@ struct StepMark {
   friend bool operator==(const StepMark&, const StepMark&) = default;
 };
 
+// This job's loss against the reference's, over the last steps that both have.
+struct LossDifference {
+  double relative = 0;           // (loss - reference) / reference
+  int64_t step = 0;              // the last of these steps
+  bool reference_ended = false;  // well before this job's last sample
+};
+
 class WatchState {
  public:
   static constexpr size_t kMostRecent = 64;
@@ -75,9 +82,8 @@ class WatchState {
   double eta_seconds() const;
   // The means of the last samples' durations and their parts; unset without samples.
   std::optional<v1::StepSample> mean_step() const;
-  // How much this job's loss is above the reference's, relative to it, over the last steps that
-  // both have: (loss - reference) / reference.
-  std::optional<double> relative_difference() const;
+  // Unset without common steps.
+  std::optional<LossDifference> relative_difference() const;
 
  private:
   v1::Job job_;

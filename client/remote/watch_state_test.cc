@@ -74,7 +74,9 @@ TEST(WatchStateTest, TheDifferenceFromTheReferenceIsThatOfTheLastCommonSteps) {
   for (int i = 0; i < 1000; ++i) state.AddReferenceSample(SampleOf(i, 4));
   for (int i = 0; i < 500; ++i) state.AddSample(SampleOf(i, i < 480 ? 8 : 4.04));
   ASSERT_TRUE(state.relative_difference().has_value());
-  EXPECT_NEAR(*state.relative_difference(), 0.01, 1e-9);
+  EXPECT_NEAR(state.relative_difference()->relative, 0.01, 1e-9);
+  EXPECT_EQ(state.relative_difference()->step, 499);
+  EXPECT_FALSE(state.relative_difference()->reference_ended);
 }
 
 TEST(WatchStateTest, JobsThatSampleDifferentStepsAreComparedOverALongerSpan) {
@@ -83,7 +85,9 @@ TEST(WatchStateTest, JobsThatSampleDifferentStepsAreComparedOverALongerSpan) {
   for (int i = 0; i < 60; ++i) state.AddReferenceSample(SampleOf(i, 4));
   for (int i = 0; i < 200; i += 10) state.AddSample(SampleOf(i, 5));
   ASSERT_TRUE(state.relative_difference().has_value());
-  EXPECT_EQ(*state.relative_difference(), 0.25);
+  EXPECT_EQ(state.relative_difference()->relative, 0.25);
+  EXPECT_EQ(state.relative_difference()->step, 59);
+  EXPECT_TRUE(state.relative_difference()->reference_ended);
 }
 
 TEST(WatchStateTest, APartOfAStepIsTheMeanOfTheLastSamples) {

@@ -234,7 +234,7 @@ std::vector<StyledLine> RenderWatch(const WatchState& state, const WatchOptions&
   parts[kRecipePart] = RecipeLines(state, format);
   parts[kStepPart] = StepLines(state, format);
   parts[kRanksPart] = RankLines(state, format);
-  parts[kPrecisionPart] = PrecisionLines(state);
+  parts[kPrecisionPart] = PrecisionLines(state, format);
   AttemptView attempt = AttemptLines(state, format);
   parts[kAttemptPart] = std::move(attempt.lines);
 
@@ -256,7 +256,8 @@ std::vector<StyledLine> RenderWatch(const WatchState& state, const WatchOptions&
   shares.Grow(kEventsPart, events);
   if (shares[kPlotPart] > 0) shares.Grow(kPlotPart, kMostPlotLines);
 
-  parts[kHeadPart] = {HeadLine(state, now_unix_ms, style.keys), ProgressLine(state, columns),
+  parts[kHeadPart] = {HeadLine(state, now_unix_ms, columns, style.keys),
+                      ProgressLine(state, columns),
                       LossLine(state, format, shares[kPlotPart] == 0, options.reference)};
   if (shares[kPlotPart] > 0) parts[kPlotPart] = plot.Lines(shares[kPlotPart]);
   parts[kEventsPart] = EventLines(state, format, shares[kEventsPart]);
@@ -288,10 +289,8 @@ std::string SampleLine(const WatchState& state) {
       absl::StrFormat("step %d/%d (%d%%)  loss %.4f%s  recipe r%d%s", last.step() + 1, steps,
                       PercentOf(last.step() + 1, steps), last.loss(), SpeedAndEta(state, "  "),
                       last.revision(), last.updated() ? "" : "  no update");
-  if (const std::optional<double> difference = state.relative_difference()) {
-    absl::StrAppend(&line, absl::StrFormat("  %+.2f%% from ", *difference * 100),
-                    state.reference());
-  }
+  const std::string difference = DifferenceText(state);
+  if (!difference.empty()) absl::StrAppend(&line, "  ", difference);
   return line;
 }
 

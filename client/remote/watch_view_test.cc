@@ -167,7 +167,7 @@ recipe    r2  nvfp4, fprop=bf16  (fprop 16, dgrad 4, wgrad 4 bits)
           r3 from step 800  nvfp4, fprop=mxfp8: to recover
 step      500 ms  ││forward 30%······│backward 50%·················│comm·│opt││
 ranks     ▇█ ! slowest: rank 1 on w1, 480 ms of work, median 400 ms (+20%)
-precision step 390: mean error 9.3%, max underflow 12.5%, max clipped 0.04%, 4…
+precision step 390: mean error 9.3%, max underflow 12.5%, max clipped 0.04%
   blocks.3.mlp.up wgrad.gradient nvfp4  err  14.0%  under  12.5%  clip     0%
   blocks.4.mlp.up wgrad.gradient nvfp4  err  13.0%  under   6.2%  clip  0.04%
   blocks.5.mlp.up wgrad.gradient nvfp4  err  12.0%  under   4.2%  clip  0.08%
@@ -244,7 +244,7 @@ recipe    r2  nvfp4, fprop=bf16  (fprop 16, dgrad 4, wgrad 4 bits)
           r3 from step 800  nvfp4, fprop=mxfp8: to recover
 step      500 ms  ||forward 30%......|backward 50%.................|comm.|opt||
 ranks     79 ! slowest: rank 1 on w1, 480 ms of work, median 400 ms (+20%)
-precision step 390: mean error 9.3%, max underflow 12.5%, max clipped 0.04%, 4~
+precision step 390: mean error 9.3%, max underflow 12.5%, max clipped 0.04%
   blocks.3.mlp.up wgrad.gradient nvfp4  err  14.0%  under  12.5%  clip     0%
   blocks.4.mlp.up wgrad.gradient nvfp4  err  13.0%  under   6.2%  clip  0.04%
   blocks.5.mlp.up wgrad.gradient nvfp4  err  12.0%  under   4.2%  clip  0.08%
@@ -268,9 +268,9 @@ attempt   1  2 ranks
 )");
   EXPECT_EQ(Render(34, 12),
             R"(
-train-7  running  2m05s  ann, qu…
-  400/1000  40%  12.3k tok/s  et…
-loss      2.0043  gradient 0.5  …
+train-7  running  2m05s
+400/1000  40%  eta 5m00s
+loss      2.0043  gradient 0.5
 recipe    r2  nvfp4, fprop=bf16 
           (fprop 16, dgrad 4,
           wgrad 4 bits)
@@ -291,7 +291,7 @@ TEST_F(WatchViewTest, TheReferenceTheScaleAndTheAxisCanBeSwitched) {
             R"(
 train-7  running  2m05s  ann, queue default
 [===============>                      ]  400/1000  40%  12.3k tok/s  eta 5m00s
-loss      2.0043  +32.66% from base-1  gradient 0.5  lr 0.001
+loss      2.0043  +32.66% from base-1 at step 299  gradient 0.5  lr 0.001
          │  ⠱⠙⢆                                                                
        3 ┤    ⢧⠙⢦⣀                                                             
          │      ⢦⠈⠓⠢⢤⣀⣀                                                        
@@ -305,7 +305,7 @@ recipe    r2  nvfp4, fprop=bf16  (fprop 16, dgrad 4, wgrad 4 bits)
           r3 from step 800  nvfp4, fprop=mxfp8: to recover
 step      500 ms  ││forward 30%······│backward 50%·················│comm·│opt││
 ranks     ▇█ ! slowest: rank 1 on w1, 480 ms of work, median 400 ms (+20%)
-precision step 390: mean error 9.3%, max underflow 12.5%, max clipped 0.04%, 4…
+precision step 390: mean error 9.3%, max underflow 12.5%, max clipped 0.04%
   blocks.3.mlp.up wgrad.gradient nvfp4  err  14.0%  under  12.5%  clip     0%
   blocks.4.mlp.up wgrad.gradient nvfp4  err  13.0%  under   6.2%  clip  0.04%
   blocks.5.mlp.up wgrad.gradient nvfp4  err  12.0%  under   4.2%  clip  0.08%
@@ -374,6 +374,21 @@ TEST_F(WatchViewTest, ALossThatIsNotANumberIsMarkedAndLeavesThePlotAlone) {
   EXPECT_THAT(text, HasSubstr("(no update: a guard skipped it)"));
   state_.AddSample(Sample(102, std::numeric_limits<double>::infinity()));
   EXPECT_THAT(Render(110, 30), HasSubstr("loss      inf"));
+}
+
+TEST_F(WatchViewTest, FiguresAreAbbreviatedBeforeTheyAreCut) {
+  FillState();
+  v1::PrecisionSummary precision = *state_.precision();
+  precision.mutable_worst(1)->set_layer("blocks.12.mamba.in_proj");
+  state_.SetPrecision(precision);
+  const std::string narrow = Render(80, 40);
+  EXPECT_THAT(narrow, HasSubstr("\n  blocks.12.mamba.in_proj wgrad.gradient  err  13.0%  under   "
+                                "6.2%  clip  0.04%\n"));
+  const std::string narrower = Render(62, 40);
+  EXPECT_THAT(narrower, HasSubstr("\n  blocks.12.mamba.in_proj wgrad.gradient  err  13.0%\n"));
+  EXPECT_THAT(narrower, HasSubstr(" ! slowest: rank 1 on w1 (+20%)\n"));
+  EXPECT_THAT(narrower, HasSubstr("\nprecision err 9.3%, under 12.5%, clip 0.04%\n"));
+  EXPECT_THAT(Render(34, 40), HasSubstr(" ! rank 1 (+20%)\n"));
 }
 
 TEST_F(WatchViewTest, ASlowRankIsNamedWithItsWorker) {

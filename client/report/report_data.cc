@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/report/precision_map.h"
@@ -26,6 +27,9 @@ using DataJson = nlohmann::ordered_json;
 // one; points of means; codes of the heat map.
 constexpr size_t kAllColumns = 12'000, kCurveColumns = 3000, kMeanPoints = 400;
 constexpr size_t kMostCells = 1'600'000;
+
+// In the text of a guard's decision that changed nothing.
+constexpr char kObserved[] = " guard: observed";
 
 // ---- Curves as JSON ----------------------------------------------------------------------------
 
@@ -154,6 +158,24 @@ std::string LossText(double loss) {
   return std::isfinite(loss) ? absl::StrFormat("%.4f", loss) : "not finite";
 }
 
+// What the guards found, and the last decision.
+DataJson GuardFact(const RunRecord& record) {
+  int64_t decisions = 0, acted = 0;
+  const RunNote* shown = nullptr;
+  for (const RunNote& note : record.notes) {
+    if (note.kind != "guard") continue;
+    const bool observed = absl::StrContains(note.text, kObserved);
+    ++decisions;
+    acted += observed ? 0 : 1;
+    if (!observed || acted == 0) shown = &note;
+  }
+  if (shown == nullptr) return Fact("Guards", "nothing found", "");
+  constexpr size_t kMostShown = 90;
+  const std::string text = absl::StrCat("last at step ", shown->step, ": ", shown->text);
+  return Fact("Guards", acted > 0 ? Counted(acted, "action") : Counted(decisions, "observation"),
+              WidthOf(text) > kMostShown ? Fit(text, kMostShown) : text, acted > 0 ? "bad" : "");
+}
+
 DataJson Headline(const ReportInput& input, const std::vector<Difference>& differences,
                   const PrecisionMap& precision) {
   DataJson facts = DataJson::array();
@@ -185,13 +207,15 @@ DataJson Headline(const ReportInput& input, const std::vector<Difference>& diffe
     const Points& points = input.by_tokens ? difference.by_tokens : difference.by_step;
     if (difference.job != job.id() || points.size() == 0) continue;
     const double last = LastMean(points);
-    facts.push_back(
-        Fact(absl::StrCat("Loss against ", input.compared[0].job.id()),
-             absl::StrFormat("%+.2f %%", last),
-             absl::StrCat("mean of the last ",
-                          std::min(points.size(), 2 * SmoothingReach(points.size()) + 1),
-                          input.by_tokens ? " samples at equal tokens" : " common steps",
-                          "; positive is worse")));
+    facts.push_back(Fact(
+        absl::StrCat("Loss against ", input.compared[0].job.id()),
+        absl::StrFormat("%+.2f %%", last),
+        absl::StrCat(
+            "mean of the last ", std::min(points.size(), 2 * SmoothingReach(points.size()) + 1),
+            input.by_tokens ? std::string(" samples at equal tokens")
+                            : absl::StrCat(" common steps, to step ",
+                                           static_cast<int64_t>(std::llround(points.x.back()))),
+            "; positive is worse")));
   }
   const double rate = Median(Values(record, &StepFigures::tokens_per_second));
   if (std::isfinite(rate)) {
@@ -207,10 +231,11 @@ DataJson Headline(const ReportInput& input, const std::vector<Difference>& diffe
                          absl::StrCat("since submission, ", Counted(attempts, "attempt"))));
   }
   if (!input.revisions.empty()) {
+    constexpr size_t kMostRecipe = 48;
     for (const auto& [revision, recipe] : input.revisions) {
       if (revision.number() != std::max<int64_t>(job.revision_in_force(), 1)) continue;
       facts.push_back(
-          Fact("Recipe", revision.recipe().preset(),
+          Fact("Recipe", WidthOf(recipe) > kMostRecipe ? Fit(recipe, kMostRecipe) : recipe,
                absl::StrCat("revision ", revision.number(), " from step ", revision.first_step(),
                             "; latest ", job.latest_revision())));
     }
@@ -224,7 +249,44 @@ DataJson Headline(const ReportInput& input, const std::vector<Difference>& diffe
                          absl::StrCat(worst.layer, ", ", worst.operand),
                          std::isfinite(worst.relative_error) ? "" : "bad"));
   }
+  // Without an event log it is not known.
+  if (record.lines > 0) facts.push_back(GuardFact(record));
   return facts;
+}
+
+// ---- Tables ------------------------------------------------------------------------------------
+
+DataJson Tables(const ReportInput& input, const std::vector<Difference>& differences) {
+  DataJson tables = ReportTables(input);
+  if (input.compared.empty()) return tables;
+  std::vector<JobSummary> jobs;
+  const auto add = [&](const ReportedJob& reported) {
+    const RunRecord& record = reported.record;
+    JobSummary summary = {
+        .job = reported.job.id(),
+        .model = reported.job.shape().model(),
+        .steps = reported.job.next_step(),
+        .loss = LastMean(CurveOf(record, &StepFigures::loss)),
+        .tokens_per_second = Median(Values(record, &StepFigures::tokens_per_second))};
+    for (const auto& [field, value] : record.start) {
+      if (field == "recipe") summary.recipe = value;
+    }
+    if (!record.steps.empty()) summary.tokens = record.steps.rbegin()->second.tokens;
+    for (const auto& [set, losses] : record.validation) {
+      if (!losses.empty()) summary.validation = losses.rbegin()->second;
+      break;
+    }
+    for (const Difference& difference : differences) {
+      if (difference.job != summary.job) continue;
+      const Points& points = input.by_tokens ? difference.by_tokens : difference.by_step;
+      if (points.size() > 0) summary.difference = LastMean(points);
+    }
+    jobs.push_back(std::move(summary));
+  };
+  add(input.job);
+  for (const ReportedJob& compared : input.compared) add(compared);
+  tables.insert(tables.begin(), ComparedTable(jobs));
+  return tables;
 }
 
 // ---- Timeline and marks ------------------------------------------------------------------------
@@ -290,11 +352,33 @@ DataJson MarksJson(const ReportInput& input) {
   }
   std::stable_sort(marks.begin(), marks.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
-  // A guard that fires at each step of a long run would fill the page.
-  constexpr size_t kMostMarks = 3000;
+  // A guard that observes something in each step of a long run would fill the page.
+  constexpr int64_t kMostObserved = 3000;
+  const auto observed = [](const DataJson& mark) {
+    return mark["kind"] == "guard" && absl::StrContains(mark["text"].get<std::string>(), kObserved);
+  };
+  const int64_t stride =
+      std::count_if(marks.begin(), marks.end(), [&](const auto& m) { return observed(m.second); }) /
+          kMostObserved +
+      1;
   DataJson json = DataJson::array();
-  const size_t stride = marks.size() / kMostMarks + 1;
-  for (size_t i = 0; i < marks.size(); i += stride) json.push_back(std::move(marks[i].second));
+  int64_t seen = 0;
+  for (auto& [step, mark] : marks) {
+    if (!observed(mark) || seen++ % stride == 0) json.push_back(std::move(mark));
+  }
+  return json;
+}
+
+// Abandoned branches, the newest ones.
+DataJson AbandonedJson(const RunRecord& record, size_t columns) {
+  constexpr size_t kMostAbandoned = 8;
+  DataJson json = DataJson::array();
+  const auto& all = record.abandoned;
+  for (size_t i = all.size() - std::min(all.size(), kMostAbandoned); i < all.size(); ++i) {
+    Points points;
+    for (const auto& [step, loss] : all[i]) points.Add(static_cast<double>(step), loss);
+    json.push_back(PointsJson(Thin(points, columns / kMostAbandoned)));
+  }
   return json;
 }
 
@@ -391,12 +475,12 @@ DataJson ReportData(const ReportInput& input) {
   std::string subtitle = absl::StrCat(
       job.shape().model(), ", ", CountText(static_cast<double>(job.shape().parameters())),
       " parameters, ", Counted(job.shape().ranks(), "rank"), ", ",
-      Counted(job.shape().tokens_per_step(), "token"), " a step, of ", job.owner());
+      Counted(job.shape().tokens_per_step(), "token"), " a step, owner ", job.owner());
   if (job.has_origin()) {
     absl::StrAppend(&subtitle, job.origin().weights_only() ? ", weights from " : ", forked from ",
                     job.origin().checkpoint().job(), "@", job.origin().checkpoint().step());
   }
-  if (!job.state_reason().empty()) absl::StrAppend(&subtitle, ". ", job.state_reason());
+  if (!job.state_reason().empty()) absl::StrAppend(&subtitle, "; ", job.state_reason());
 
   DataJson validation = DataJson::array();
   for (const auto& [set, losses] : record.validation) {
@@ -422,6 +506,7 @@ DataJson ReportData(const ReportInput& input) {
           {"texts", TextsJson(input, precision, record.steps.size())},
           {"jobs", JobsJson(input, columns)},
           {"difference", DifferenceJson(input, differences, columns)},
+          {"abandoned", AbandonedJson(record, columns)},
           {"validation", std::move(validation)},
           {"timeline", TimelineJson(input)},
           {"marks", MarksJson(input)},
@@ -432,7 +517,7 @@ DataJson ReportData(const ReportInput& input) {
           {"gradient_norm", curve(&StepFigures::gradient_norm)},
           {"learning_rate",
            PointsJson(Thin(Corners(CurveOf(record, &StepFigures::learning_rate)), columns))},
-          {"tables", ReportTables(input)},
+          {"tables", Tables(input, differences)},
           {"environment", EnvironmentList(input)},
           {"recipe_title", absl::StrCat("revision ", input.recipe_revision)},
           {"recipe_table", input.recipe_table},

@@ -1,5 +1,6 @@
 #include "client/report/report_tables.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -243,6 +244,35 @@ TableJson WorstTable(const PrecisionMap& map) {
   return table;
 }
 
+TableJson ComparedTable(const std::vector<JobSummary>& jobs) {
+  TableJson table = MakeTable("Compared jobs",
+                              {{"job", ""},
+                               {"model", "tight"},
+                               {"first recipe", "tight"},
+                               {"steps", "number"},
+                               {"tokens", "number"},
+                               {"loss", "number"},
+                               {"validation", "number"},
+                               {"difference", "number"},
+                               {"tokens/s", "number"}},
+                              true);
+  const auto text = [](double value, const std::string& shown) {
+    return std::isfinite(value) ? shown : std::string("–");
+  };
+  for (const JobSummary& job : jobs) {
+    AddRow(
+        {job.job, job.model, job.recipe.empty() ? "–" : job.recipe, absl::StrCat(job.steps),
+         text(job.tokens, CountText(job.tokens)), text(job.loss, absl::StrFormat("%.4f", job.loss)),
+         text(job.validation, absl::StrFormat("%.4f", job.validation)),
+         text(job.difference, absl::StrFormat("%+.2f %%", job.difference)),
+         text(job.tokens_per_second, CountText(job.tokens_per_second))},
+        table);
+  }
+  table["lead"] =
+      "Loss: mean of the last samples. Difference: of the loss, relative to the second job.";
+  return table;
+}
+
 TableJson EnvironmentList(const ReportInput& input) {
   TableJson list = TableJson::array();
   const auto add = [&list](const std::string& name, const std::string& value) {
@@ -255,9 +285,9 @@ TableJson EnvironmentList(const ReportInput& input) {
       if (given == field) add(name, value);
     }
   }
-  add("model", absl::StrCat(job.shape().model(), ", ",
-                            CountText(static_cast<double>(job.shape().parameters())),
-                            " parameters"));
+  add("model",
+      absl::StrCat(job.shape().model(), ", ",
+                   CountText(static_cast<double>(job.shape().parameters())), " parameters"));
   for (const v1::Worker& worker : input.workers) {
     const v1::WorkerIdentity& identity = worker.identity();
     const std::string ranks = RanksOn(job, identity.name());

@@ -4,8 +4,10 @@
 #ifndef NIBBLE_CLIENT_REPORT_REPORT_TABLES_H_
 #define NIBBLE_CLIENT_REPORT_REPORT_TABLES_H_
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "client/report/precision_map.h"
 #include "client/report/report_data.h"
@@ -19,6 +21,18 @@ std::string PlainWord(const std::string& name, const std::string& type);
 // sets the column: "number", "tight", "wide" or "".
 nlohmann::ordered_json ReportTables(const ReportInput& input);
 nlohmann::ordered_json WorstTable(const PrecisionMap& map);
+
+// A row of the table of the compared jobs. NaN: not known.
+struct JobSummary {
+  std::string job, model, recipe;
+  int64_t steps = 0;
+  double tokens = StepFigures::kUnknown;
+  double loss = StepFigures::kUnknown;  // mean of the last samples
+  double validation = StepFigures::kUnknown;
+  double difference = StepFigures::kUnknown;  // of the loss, relative to the reference, percent
+  double tokens_per_second = StepFigures::kUnknown;
+};
+nlohmann::ordered_json ComparedTable(const std::vector<JobSummary>& jobs);
 
 // [[name, value]]
 nlohmann::ordered_json EnvironmentList(const ReportInput& input);

@@ -95,6 +95,53 @@ TEST(ReportDataTest, RestartsGuardsAndCheckpointsAreMarks) {
   }
 }
 
+TEST(ReportDataTest, TheHeadlineHasWhatGuardsFound) {
+  ReportInput input = MakeRun({});
+  EXPECT_EQ(FactOf(ReportData(input), "Guards"), "1 action");
+  input.job.record.notes = {{3, "", "guard", "spike guard: observed, z = 7.1"},
+                            {9, "", "guard", "spike guard: observed, z = 8"}};
+  Json data = ReportData(input);
+  EXPECT_EQ(FactOf(data, "Guards"), "2 observations");
+  EXPECT_THAT(data["headline"].dump(), HasSubstr("last at step 9: spike guard: observed, z = 8"));
+  input.job.record.notes.clear();
+  EXPECT_EQ(FactOf(ReportData(input), "Guards"), "nothing found");
+  // Samples of the coordinator do not tell.
+  input.job.record.lines = 0;
+  EXPECT_EQ(FactOf(ReportData(input), "Guards"), "no such fact");
+}
+
+TEST(ReportDataTest, ObservationsAreThinnedAndDecisionsThatActAreNot) {
+  ReportInput input = MakeRun({});
+  input.job.record.notes.clear();
+  for (int64_t step = 0; step < 10'000; ++step) {
+    input.job.record.notes.push_back({step, "", "guard", "underflow guard: observed"});
+  }
+  input.job.record.notes.push_back({10'000, "", "guard", "spike guard: roll_back, z = 9"});
+  const Json marks = ReportData(input)["marks"];
+  EXPECT_LT(marks.size(), 3100u);
+  EXPECT_GT(marks.size(), 2000u);
+  EXPECT_THAT(marks.back()["text"].get<std::string>(), HasSubstr("roll_back"));
+  EXPECT_THAT(marks.dump(), HasSubstr("\"kind\":\"restart\""));
+  EXPECT_EQ(Count(marks.dump(), "\"kind\":\"checkpoint\""), 6u);
+}
+
+TEST(ReportDataTest, ComparedJobsAreATable) {
+  const Json table = ReportData(MakeRun({}))["tables"][0];
+  EXPECT_EQ(table["title"], "Compared jobs");
+  ASSERT_EQ(table["rows"].size(), 2u);
+  EXPECT_EQ(table["rows"][0][0], "nvfp4-7");
+  EXPECT_EQ(table["rows"][0][2], "nvfp4");
+  EXPECT_EQ(table["rows"][0][6], "2.7100");
+  EXPECT_EQ(table["rows"][0][7], "+1.01 %");
+  EXPECT_EQ(table["rows"][1][0], "bf16-6");
+  EXPECT_EQ(table["rows"][1][7], "–");
+  EXPECT_EQ(ReportData(MakeRun({.compared = false}))["tables"][0]["title"], "Recipe revisions");
+}
+
+TEST(ReportDataTest, AbandonedStepsAreCurves) {
+  EXPECT_EQ(ReportData(MakeRun({}))["abandoned"], Json::parse("[[[150, 151], [9, 9.5]]]"));
+}
+
 TEST(ReportDataTest, AJobWithoutAStepHasAReport) {
   ReportInput input;
   input.job.job.set_id("train-1");

@@ -67,6 +67,24 @@ void EraseFrom(int64_t step, std::map<int64_t, Value>& by_step) {
   by_step.erase(by_step.lower_bound(step), by_step.end());
 }
 
+bool SameLoss(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+// Drops the steps that were repeated with the same loss: a killed run that resumes from a
+// checkpoint repeats the bits, and abandons nothing.
+void DropRepeated(RunRecord& record) {
+  std::erase_if(record.abandoned, [&record](std::map<int64_t, double>& losses) {
+    bool differs = false;
+    std::erase_if(losses, [&](const auto& one) {
+      const auto found = record.steps.find(one.first);
+      if (found == record.steps.end()) return false;
+      const bool same = SameLoss(found->second.loss, one.second);
+      differs |= !same;
+      return same;
+    });
+    return !differs;
+  });
+}
+
 }  // namespace
 
 int32_t RunEvents::IndexOf(const std::string& name, std::map<std::string, int32_t>& indices,
@@ -143,6 +161,10 @@ RunRecord RunEvents::Finish() {
   RunRecord all = std::move(names_);
   for (const std::unique_ptr<Attempt>& attempt : attempts_) {
     RunRecord& record = attempt->record;
+    std::map<int64_t, double>& abandoned = all.abandoned.emplace_back();
+    for (auto at = all.steps.lower_bound(attempt->first_step); at != all.steps.end(); ++at) {
+      abandoned[at->first] = at->second.loss;
+    }
     EraseFrom(attempt->first_step, all.steps);
     EraseFrom(attempt->first_step, all.precision);
     for (auto& [set, losses] : all.validation) {
@@ -160,6 +182,7 @@ RunRecord RunEvents::Finish() {
     if (!record.start.empty()) all.start = std::move(record.start);
     if (!record.memory.empty()) all.memory = std::move(record.memory);
   }
+  DropRepeated(all);
   std::stable_sort(all.notes.begin(), all.notes.end(),
                    [](const RunNote& a, const RunNote& b) { return a.step < b.step; });
   return all;

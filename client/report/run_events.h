@@ -73,10 +73,13 @@ struct RunRecord {
   std::vector<std::string> layers, operands, formats;
   std::map<std::string, std::map<int64_t, double>> validation;  // set → step → loss
   std::vector<RunNote> notes;                                   // by step
-  std::vector<int64_t> resumed_at;                              // steps, attempt by attempt
-  std::vector<GemmPath> paths;                                  // of the last revision
-  std::vector<std::pair<std::string, std::string>> start;       // fields of the last start event
-  std::vector<std::pair<std::string, int64_t>> memory;          // bytes, of the last plan
+  // Losses of abandoned branches of history, attempt by attempt: of steps that a later attempt
+  // repeated with other results, as after a rollback, and of those that it did not reach.
+  std::vector<std::map<int64_t, double>> abandoned;
+  std::vector<int64_t> resumed_at;                         // steps, attempt by attempt
+  std::vector<GemmPath> paths;                             // of the last revision
+  std::vector<std::pair<std::string, std::string>> start;  // fields of the last start event
+  std::vector<std::pair<std::string, int64_t>> memory;     // bytes, of the last plan
   int64_t lines = 0;
   int64_t unreadable = 0;  // lines that are not an event
 };

@@ -62,6 +62,37 @@ TEST(RunEventsTest, AnAttemptReplacesWhatEarlierOnesRecordedFromItsFirstStepOn) 
   EXPECT_EQ(record.precision.size(), 1u);
 }
 
+TEST(RunEventsTest, OnlyStepsThatARollbackUndidAreAbandoned) {
+  RunEvents events(true);
+  events.Add(Start("2026-01-31T12:00:00.000Z", 0));
+  for (int step = 0; step < 6; ++step) events.Add(Step(step, "4"));
+  // A killed run repeats its steps, and has not yet repeated them all.
+  events.Add(Start("2026-01-31T12:10:00.000Z", 2));
+  for (int step = 2; step < 4; ++step) events.Add(Step(step, "4"));
+  events.Add(Step(4, R"("nan")"));
+  events.Add(Step(5, "9"));
+  // After a rollback only the first step has the same loss.
+  events.Add(Start("2026-01-31T12:20:00.000Z", 3));
+  events.Add(Step(3, "4"));
+  events.Add(Step(4, "3"));
+  const RunRecord record = events.Finish();
+  ASSERT_EQ(record.abandoned.size(), 2u);
+  EXPECT_THAT(record.abandoned[0], ElementsAre(Pair(4, 4), Pair(5, 4)));
+  ASSERT_EQ(record.abandoned[1].size(), 2u);
+  EXPECT_TRUE(std::isnan(record.abandoned[1].at(4)));
+  EXPECT_EQ(record.abandoned[1].at(5), 9);
+  EXPECT_EQ(record.steps.rbegin()->first, 4);
+}
+
+TEST(RunEventsTest, StepsOfAKilledRunThatAreNotRepeatedYetAreNotAbandoned) {
+  RunEvents events(true);
+  events.Add(Start("2026-01-31T12:00:00.000Z", 0));
+  for (int step = 0; step < 6; ++step) events.Add(Step(step, "4"));
+  events.Add(Start("2026-01-31T12:10:00.000Z", 2));
+  events.Add(Step(2, "4"));
+  EXPECT_THAT(events.Finish().abandoned, ::testing::IsEmpty());
+}
+
 TEST(RunEventsTest, ValidationGuardsAndPathsAreKept) {
   RunEvents events(true);
   events.Add(Start("2026-01-31T12:00:00.000Z", 0));

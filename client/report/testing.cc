@@ -127,7 +127,10 @@ ReportInput MakeRun(const MadeRun& run) {
   input.job.record.validation["held-out"] = {{run.steps / 2, 3.0}, {run.steps, 2.71}};
   input.job.record.notes.push_back(
       {run.steps / 3, "2026-01-31T12:00:40.000Z", "guard", "spike guard: skipped, z = 7.1"});
-  input.job.record.start = {{"version", "0.1.0, commit 2df3eca"},
+  input.job.record.lines = run.steps;
+  input.job.record.abandoned = {{{run.steps / 2, 9.0}, {run.steps / 2 + 1, 9.5}}};
+  input.job.record.start = {{"recipe", "nvfp4"},
+                            {"version", "0.1.0, commit 2df3eca"},
                             {"device", "cpu"},
                             {"threads", "1"},
                             {"collectives", "gloo"},

@@ -104,11 +104,14 @@ std::string GuardsText(const JobSpec& spec) {
   add("clipped", guards.clipped);
   if (promotes) absl::StrAppend(&text, "; promotions of ", guards.promote_steps, " steps");
   if (RollsBack(guards)) {
-    absl::StrAppend(&text, "; at most ", guards.max_rollbacks, " rollbacks in a row, with ",
-                    guards.promote_layers, " in BF16");
-    if (guards.rollback_lr_scale != 1) {
-      absl::StrAppend(&text, " and the learning rate times ", guards.rollback_lr_scale);
+    absl::StrAppend(&text, "; at most ", guards.max_rollbacks, " rollbacks in a row");
+    if (UpdatesRollBack(guards) && UpdatesRollBackToBf16(guards)) {
+      absl::StrAppend(&text, ", with '", PromotedLayers(guards), "' in BF16");
     }
+    if (UpdatesRollBack(guards) && guards.rollback_lr_scale != 1) {
+      absl::StrAppend(&text, ", with the learning rate times ", guards.rollback_lr_scale);
+    }
+    if (OperandsRollBack(guards)) absl::StrAppend(&text, ", with the layers found in BF16");
   }
   return text;
 }

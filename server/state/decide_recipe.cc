@@ -196,20 +196,23 @@ absl::StatusOr<v1::RecipeRevised> SaferRecipe(const State& state, const v1::JobR
   for (const std::string& layer : rollback.decision.layers()) {
     change.layers.push_back({layer, {{"all", "bf16"}}});
   }
-  if (rollback.decision.layers().empty()) {
-    change.layers.push_back({spec.guards.promote_layers, {{"all", "bf16"}}});
+  const bool of_updates = WatchesTheUpdates(rollback.decision);
+  // A guard of operands that found very many layers does not name them.
+  if (rollback.decision.layers().empty() && (!of_updates || UpdatesRollBackToBf16(spec.guards))) {
+    change.layers.push_back({PromotedLayers(spec.guards), {{"all", "bf16"}}});
   }
   const double lr_before = timeline.At(step).lr_scale;
   const double lr_failed = timeline.At(std::max(step, rollback.decision.step())).lr_scale;
-  const double lr_scale =
-      WatchesTheUpdates(rollback.decision) ? lr_failed * spec.guards.rollback_lr_scale : lr_failed;
+  const double lr_scale = of_updates ? lr_failed * spec.guards.rollback_lr_scale : lr_failed;
   const bool lowers = lr_scale != lr_failed;
+  const std::string reason = OneLine(absl::StrCat(
+      lowers ? absl::StrCat("learning rate times ", lr_scale, ", ") : "", rollback.reason));
   NIBBLE_ASSIGN_OR_RETURN(
       const int64_t number,
-      timeline.Append(
-          -1, change, step, step, rollback.author, rollback.time_unix_ms,
-          OneLine(absl::StrCat(lowers ? absl::StrCat("learning rate times ", lr_scale, ", ") : "",
-                               rollback.reason))));
+      change.layers.empty()
+          ? timeline.Repeat(step, step, rollback.author, rollback.time_unix_ms, reason)
+          : timeline.Append(-1, change, step, step, rollback.author, rollback.time_unix_ms,
+                            reason));
   NIBBLE_RETURN_IF_ERROR(timeline.ScaleLearningRate(number, lr_scale));
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe after,
                           Resolve(timeline.At(step).recipe, outline, 0));

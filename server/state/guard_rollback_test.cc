@@ -181,6 +181,8 @@ TEST_F(GuardRollbackTest, TheLearningRateIsLoweredByEachRollbackOfTheLoss) {
   Start(-1, {10, 20, 30, 40});
   RollBack(47);
   EXPECT_THAT(Latest().reason(), StartsWith("learning rate times 0.5, rolled back: "));
+  // No layer is to blame for the loss.
+  EXPECT_THAT(Latest().recipe().layers(), IsEmpty());
   EXPECT_EQ(LrScaleAt(29), 1);
   EXPECT_EQ(LrScaleAt(30), 0.5);
   Start(30);
@@ -207,6 +209,24 @@ TEST_F(GuardRollbackTest, TheLearningRateIsLoweredByEachRollbackOfTheLoss) {
   back.set_at("step:70");
   ASSERT_EQ(cluster_.Do<v1::RollbackRecipeResponse>(back).status(), absl::OkStatus());
   EXPECT_EQ(LrScaleAt(70), 1);
+}
+
+TEST_F(GuardRollbackTest, LayersThatTheSpecNamesArePromotedTogetherWithALowerLearningRate) {
+  Submit(", rollback_lr_scale: 0.5, promote_layers: last 2 blocks");
+  Start(-1, {10, 20, 30, 40});
+  RollBack(47);
+  ASSERT_EQ(Latest().recipe().layers_size(), 1);
+  EXPECT_EQ(Latest().recipe().layers(0).match(), "last 2 blocks");
+  EXPECT_EQ(LrScaleAt(30), 0.5);
+}
+
+TEST_F(GuardRollbackTest, AGuardOfOperandsThatNamesNoLayersPromotesAll) {
+  Submit(", rollback_lr_scale: 0.5");
+  Start(-1, {10, 20, 30, 40});
+  RollBack(47, "underflow");
+  ASSERT_EQ(Latest().recipe().layers_size(), 1);
+  EXPECT_EQ(Latest().recipe().layers(0).match(), "*");
+  EXPECT_EQ(LrScaleAt(30), 1);
 }
 
 TEST_F(GuardRollbackTest, AGuardOfOperandsPromotesTheLayersThatItFoundAndKeepsTheLearningRate) {

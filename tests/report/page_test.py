@@ -62,7 +62,7 @@ class PageTest(unittest.TestCase):
         self.open(self.small)
         titles = self.browser.run("[...document.querySelectorAll('h2')].map(h => h.textContent)")
         for title in ("Loss", "Relative loss difference", "Precision of the quantised operands", "Throughput", "Where a step's time goes",
-                      "Gradient norm", "Learning rate", "Recipe revisions", "Attempts", "Checkpoints", "Events", "Environment", "Resolved recipe", "Spec"):
+                      "Gradient norm", "Learning rate", "Compared jobs", "Recipe revisions", "Attempts", "Checkpoints", "Events", "Environment", "Resolved recipe", "Spec"):
             self.assertIn(title, titles)
 
     def test_hovering_shows_the_loss_of_that_step(self):

@@ -121,7 +121,16 @@
     data.validation.forEach((set, i) => {
       series.push({ name: `validation: ${set.set}`, color: color(data.jobs.length + i), x: onAxis(set.points[0], own), y: set.points[1], style: "dots" });
     });
-    for (const line of series) entries.push({ name: line.name, color: line.color, faint: line.style === "faint" });
+    data.abandoned.forEach((points) => {
+      series.push({ name: "abandoned steps", color: "var(--s3)", x: onAxis(points[0], own), y: points[1], style: "line", width: 1.2 });
+    });
+    // A name once: chart and legend switch lines by name.
+    const seen = new Set();
+    for (const line of series) {
+      if (seen.has(line.name)) continue;
+      seen.add(line.name);
+      entries.push({ name: line.name, color: line.color, faint: line.style === "faint" });
+    }
     const options = { label: "Loss", height: 330, fit: true, format: (y) => plain(y, 3), marks: changes, value: (y) => plain(y, 5) };
     const chart = new Charts.Lines(el("div"), series, options);
     const keys = Charts.legend(chart, entries);

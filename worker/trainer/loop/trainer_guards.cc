@@ -113,7 +113,7 @@ absl::Status Trainer::JudgeNonFinite(StepReport& report) {
   if (++non_finite_in_a_row_ < guards.max_skips) {
     if (guards.non_finite == NonFinitePolicy::kPromote) {
       decision.action = "promoted";
-      const std::string layers = Promote(decision.guard, guards.promote_layers, report);
+      const std::string layers = Promote(decision.guard, PromotedLayers(guards), report);
       absl::StrAppend(&decision.detail, "; ", layers);
     }
     return absl::OkStatus();
@@ -145,7 +145,7 @@ absl::Status Trainer::JudgeSpike(SpikeGuard& guard, SpikePolicy policy, const ch
   decision.action = std::string(GuardActionOf(ChoiceName(policy)));
   if (policy == SpikePolicy::kPromote) {
     absl::StrAppend(&decision.detail, "; no update, ",
-                    Promote(name, spec_.guards.promote_layers, report));
+                    Promote(name, PromotedLayers(spec_.guards), report));
   }
   if (policy != SpikePolicy::kRollBack && policy != SpikePolicy::kStop) return absl::OkStatus();
   return End(field, std::string(ChoiceName(policy)), report.sample.step(), decision.detail,

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "worker/trainer/report/events.h"
+#include "worker/trainer/report/figure_event.h"
 
 namespace nibble {
 namespace {
@@ -86,6 +87,37 @@ double NumberOf(const RunEvent& event, const std::string& field) {
 
 bool HasNumber(const RunEvent& event, const std::string& field) {
   return NumberIn(event.fields, field).has_value();
+}
+
+void ReadFigures(const RunEvent& event, google::protobuf::Message& figures) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *figures.GetReflection();
+  for (const FigureField& figure : FigureEventFields(*figures.GetDescriptor())) {
+    const auto value = event.fields.find(figure.name);
+    if (value == event.fields.end()) continue;
+    switch (figure.field->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT64:
+        if (value->is_number_integer()) {
+          reflection.SetInt64(&figures, figure.field, value->get<int64_t>());
+        }
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        if (HasNumber(event, figure.name)) {
+          reflection.SetDouble(&figures, figure.field, NumberOf(event, figure.name));
+        }
+        break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        if (value->is_boolean()) {
+          reflection.SetBool(&figures, figure.field, value->get<bool>());
+        }
+        break;
+      default:  // texts; figures have no other types
+        if (value->is_string()) {
+          reflection.SetString(&figures, figure.field, value->get<std::string>());
+        }
+        break;
+    }
+  }
 }
 
 void FigureFilter::Survey(const RunEvent& event) {

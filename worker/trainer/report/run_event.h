@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "google/protobuf/message.h"
 
 namespace nibble {
 
@@ -39,6 +40,9 @@ absl::StatusOr<RunEvent> ParseRunEvent(std::string_view line);
 double NumberOf(const RunEvent& event, const std::string& field);
 // Whether the event has the field, as a number in this sense or as true or false.
 bool HasNumber(const RunEvent& event, const std::string& field);
+// The inverse of FigureEventText() (event_log.h): sets the message's figures from the event's
+// fields. Those that the event lacks, or has with another type, keep their values.
+void ReadFigures(const RunEvent& event, google::protobuf::Message& figures);
 
 struct FigureSelection {
   bool steps = true;

@@ -9,6 +9,8 @@
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/metrics.pb.h"
 #include "worker/trainer/report/event_log.h"
+#include "worker/trainer/report/events.h"
+#include "worker/trainer/report/figure_event.h"
 
 namespace nibble {
 namespace {
@@ -58,6 +60,61 @@ TEST(RunEventTest, ALineOfTheTrainerIsRead) {
   EXPECT_TRUE(std::isnan(NumberOf(*event, "loss")));
   EXPECT_EQ(NumberOf(*event, "updated"), 0);
   EXPECT_FALSE(HasNumber(*event, "none"));
+}
+
+// Gives every figure of the message a value of its own.
+void FillFigures(google::protobuf::Message& figures) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *figures.GetReflection();
+  for (const FigureField& figure : FigureEventFields(*figures.GetDescriptor())) {
+    const FieldDescriptor* const field = figure.field;
+    switch (field->cpp_type()) {
+      case FieldDescriptor::CPPTYPE_INT64:
+        reflection.SetInt64(&figures, field, field->number() + (int64_t{1} << 60));
+        break;
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        reflection.SetDouble(&figures, field, field->number() / 3.0);
+        break;
+      case FieldDescriptor::CPPTYPE_BOOL:
+        reflection.SetBool(&figures, field, true);
+        break;
+      default:
+        reflection.SetString(&figures, field, field->name());
+        break;
+    }
+  }
+}
+
+template <class Message>
+void ExpectFiguresReadBack() {
+  Message written;
+  FillFigures(written);
+  std::string line = FigureEventText(written, absl::UnixEpoch());
+  line.pop_back();
+  const auto event = ParseRunEvent(line);
+  ASSERT_TRUE(event.ok()) << event.status();
+  Message read;
+  ReadFigures(*event, read);
+  EXPECT_EQ(read.SerializeAsString(), written.SerializeAsString()) << line;
+}
+
+TEST(RunEventTest, EveryFigureOfALineIsReadBack) {
+  ExpectFiguresReadBack<v1::StepSample>();
+  ExpectFiguresReadBack<link::v1::PrecisionSample>();
+  ExpectFiguresReadBack<link::v1::ProductPath>();
+}
+
+TEST(RunEventTest, FiguresThatALineLacksKeepTheirValues) {
+  v1::StepSample sample;
+  sample.set_bytes_sent(5);
+  sample.set_revision(3);
+  ReadFigures(EventOf("step", R"("step":7,"loss":"inf","revision":"none","tokens_per_second":2)"),
+              sample);
+  EXPECT_EQ(sample.step(), 7);
+  EXPECT_TRUE(std::isinf(sample.loss()));
+  EXPECT_EQ(sample.tokens_per_second(), 2);
+  EXPECT_EQ(sample.bytes_sent(), 5);
+  EXPECT_EQ(sample.revision(), 3);
 }
 
 TEST(RunEventTest, OtherLinesAndNewerSchemasAreRefused) {
