@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
+#include "common/connections/connection_gate.h"
 #include "common/identity/credentials.h"
 #include "common/service/service_manager.h"
 #include "common/status_macros.h"
@@ -157,6 +158,10 @@ void AddSecurityFlags(Command app, Flags& flags) {
   app.Add("--jwt-role-claim", flags.access.jwt.role_claim, "claim with the role of a JWT")
       .ShowDefault()
       .Group(group);
+  app.Add("--jwt-project-claim", flags.access.jwt.project_claim,
+          "claim with the project of a JWT, or a list of them, to which its changes are bound")
+      .ShowDefault()
+      .Group(group);
   app.Add("--audit-log", flags.audit.path,
           "file for changes and refused calls, as JSON lines; default: none")
       .Group(group);
@@ -204,6 +209,15 @@ void AddLimitFlags(Command app, Flags& flags) {
       .InRange(int64_t{1}, kMaxSpecBytes)
       .ShowDefault()
       .Group(group);
+  app.Add("--max-connections", server.connections.all, "connections open at once")
+      .InRange(size_t{1}, size_t{1} << 20)
+      .ShowDefault()
+      .Group(group);
+  app.Add("--max-connections-per-address", server.connections.per_address,
+          "connections of one address open at once")
+      .InRange(size_t{1}, size_t{1} << 20)
+      .ShowDefault()
+      .Group(group);
   app.Add("--max-buffer-bytes", server.buffer_bytes, "size of gRPC's buffers of all connections")
       .InRange(int64_t{1} << 24, int64_t{1} << 40)
       .ShowDefault()
@@ -229,7 +243,8 @@ void AddLimitFlags(Command app, Flags& flags) {
       .ShowDefault()
       .Group(group);
   app.Add("--max-streams-per-caller", server.streams_per_caller,
-          "watches and log streams that one authenticated caller has open at once")
+          "watches, waits and log streams that one authenticated caller has open at once; of log "
+          "streams a quarter of --max-log-streams")
       .InRange(1, 1'000'000)
       .ShowDefault()
       .Group(group);
@@ -368,6 +383,16 @@ std::unique_ptr<BackupRunner> StartBackups(const RocksStore& store, const Clock&
                             }});
 }
 
+// Every connection costs two descriptors; the store and HTTP need some, too.
+void WarnOfDescriptors(const ConnectionLimits& limits) {
+  constexpr size_t kOthers = 2000;
+  const size_t most = RaiseDescriptorLimit();
+  if (most / 2 >= limits.all + kOthers / 2) return;
+  Log(LogLevel::kWarning,
+      absl::StrCat("this process may open ", most, " descriptors, too few for ", limits.all,
+                   " connections (--max-connections), which need ", 2 * limits.all + kOthers));
+}
+
 absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   NIBBLE_RETURN_IF_ERROR(
       CheckListen(flags.server.listen, flags.server.insecure, flags.tls.given()));
@@ -404,6 +429,7 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   server_options.credentials = security.credentials;
   server_options.authenticator = security.authenticator.get();
   server_options.audit = security.audit.get();
+  WarnOfDescriptors(server_options.connections);
   NIBBLE_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(*controller, server_options));
   Notifier notifier(*controller, std::move(notify));
   LogSecurity(flags, security);

@@ -94,6 +94,9 @@ absl::StatusOr<Reply> Submit(Session& session, const SubmitFlags& flags) {
     request.set_spec_yaml(ToYaml(*spec));
   }
   request.set_dry_run(flags.dry_run);
+  if (flags.scheduling.project) {
+    request.mutable_scheduling()->set_project(*flags.scheduling.project);
+  }
   NIBBLE_ASSIGN_OR_RETURN(const v1::SubmitJobResponse response, session.Call(kSubmitJob, request));
   return FinishSubmit(session, flags, response.job());
 }

@@ -24,7 +24,7 @@ namespace {
 struct ListFlags {
   RemoteFlags remote;
   std::vector<std::string> states;
-  std::string owner, queue;
+  std::string owner, queue, project;
   bool active = false;
   int limit = 100;
 };
@@ -73,6 +73,7 @@ absl::StatusOr<Reply> List(Session& session, const ListFlags& flags) {
   }
   request.set_owner(flags.owner);
   request.set_queue(flags.queue);
+  request.set_project(flags.project);
   v1::ListJobsResponse listed;
   if (flags.limit == 0) {
     NIBBLE_ASSIGN_OR_RETURN(listed, session.client().CallAllPages(kListJobs, request));
@@ -154,6 +155,7 @@ void AddJobReadVerbs(Command job, int& exit_code) {
   list.app().AddFlag("--active", list->active, "only unfinished jobs");
   list.app().Add("--owner", list->owner, "only jobs of this owner");
   list.app().Add("--queue", list->queue, "only jobs in this queue");
+  list.app().Add("--project", list->project, "only jobs of this project");
   list.app()
       .Add("--limit", list->limit, "only the newest N jobs; 0: all")
       .WholeNumber(0, 1000)

@@ -114,12 +114,13 @@ std::string RestartsText(const v1::Job& job) {
 }
 
 std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
-  TextTable table(
-      {"JOB", "STATE", "STEP", "RANKS", "QUEUE", "PRIORITY", "OWNER", "SUBMITTED", "FROM", "WHY"});
+  TextTable table({"JOB", "STATE", "STEP", "RANKS", "QUEUE", "PRIORITY", "OWNER", "PROJECT",
+                   "SUBMITTED", "FROM", "WHY"});
   for (const v1::Job& job : jobs) {
     table.Add({job.id(), Word(job.state()), StepsText(job),
                absl::StrCat(job.has_attempt() ? job.attempt().world() : job.shape().ranks()),
                job.scheduling().queue(), absl::StrCat(job.scheduling().priority()), job.owner(),
+               job.scheduling().project().empty() ? "-" : job.scheduling().project(),
                AgoText(job.submitted_unix_ms(), now_unix_ms),
                job.has_origin() ? RefText(job.origin().checkpoint()) : "-",
                OnOneLine(job.trouble().empty() ? job.state_reason() : job.trouble())});
@@ -130,6 +131,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
 std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
   TextList list;
   list.Add("job", absl::StrCat(job.id(), " of ", job.owner()));
+  if (!job.scheduling().project().empty()) list.Add("project", job.scheduling().project());
   // The job of a dry run has no times.
   list.Add("state", job.state_since_unix_ms() == 0
                         ? Word(job.state())

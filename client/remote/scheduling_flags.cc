@@ -48,13 +48,14 @@ std::string IsPause(const std::string& text) {
 }  // namespace
 
 bool SchedulingFlags::given() const {
-  return queue || priority || !ranks.empty() || min_slots || max_slots || !required.empty() ||
-         !preferred.empty() || fp4;
+  return queue || project || priority || !ranks.empty() || min_slots || max_slots ||
+         !required.empty() || !preferred.empty() || fp4;
 }
 
 absl::StatusOr<v1::JobScheduling> SchedulingFlags::Over(v1::JobScheduling base, int64_t batch,
                                                         int64_t micro_batch) const {
   if (queue) base.set_queue(*queue);
+  if (project) base.set_project(*project);
   if (priority) base.set_priority(*priority);
   if (fp4) base.set_wants_fp4_tensor_cores(true);
   NIBBLE_RETURN_IF_ERROR(AddLabels("--require", required, *base.mutable_required_labels()));
@@ -118,6 +119,8 @@ absl::StatusOr<std::vector<std::string>> SchedulingFlags::Settings() const {
 void AddSchedulingOptions(Command verb, SchedulingFlags& flags) {
   verb.Add("--queue", flags.queue,
            "queue of the job; default: that of the spec, or of a fork's parent");
+  verb.Add("--project", flags.project,
+           "project of the job; default: that of a fork's parent, or of the caller's token");
   verb.Add("--priority", flags.priority, "jobs of higher priority are scheduled first")
       .WholeNumber(-kMostPriority, kMostPriority);
   const Option ranks = verb.Add("--ranks", flags.ranks, "allowed numbers of ranks, such as 2,4,8")

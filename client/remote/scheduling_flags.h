@@ -18,6 +18,7 @@ namespace nibble {
 // Unset flags keep the value of the spec or scheduling that they override.
 struct SchedulingFlags {
   std::optional<std::string> queue;
+  std::optional<std::string> project;  // not of the spec: Over sets it, and Settings does not
   std::optional<int32_t> priority;
   std::vector<int32_t> ranks;
   std::optional<int32_t> min_slots, max_slots;

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/remote/remote_commands.h"
@@ -39,6 +41,7 @@ struct TokenFlags {
   RemoteFlags remote;
   std::string name, role, id, file;
   std::string valid = "720h";
+  std::vector<std::string> projects;
 };
 
 std::string TokenRoleText(v1::Role role) {
@@ -86,6 +89,7 @@ absl::StatusOr<Reply> CreateToken(Session& session, const TokenFlags& flags) {
   v1::Role role = v1::ROLE_UNSPECIFIED;
   (void)v1::Role_Parse(absl::StrCat("ROLE_", absl::AsciiStrToUpper(flags.role)), &role);
   request.set_role(role);
+  for (const std::string& project : flags.projects) request.add_projects(project);
   if (flags.valid != "forever") {
     NIBBLE_ASSIGN_OR_RETURN(const absl::Duration valid, ParseSeconds(flags.valid));
     request.set_valid_ms(absl::ToInt64Milliseconds(valid));
@@ -112,9 +116,10 @@ absl::StatusOr<Reply> ListTokens(Session& session, const TokenFlags& /*flags*/) 
   NIBBLE_ASSIGN_OR_RETURN(const v1::ListTokensResponse listed,
                           session.Call(kListTokens, v1::ListTokensRequest()));
   const int64_t now = absl::ToUnixMillis(absl::Now());
-  TextTable table({"TOKEN", "NAME", "ROLE", "CREATED", "BY", "EXPIRES", "STATE"});
+  TextTable table({"TOKEN", "NAME", "ROLE", "PROJECTS", "CREATED", "BY", "EXPIRES", "STATE"});
   for (const v1::Token& token : listed.tokens()) {
     table.Add({token.id(), token.name(), TokenRoleText(token.role()),
+               token.projects().empty() ? "all" : absl::StrJoin(token.projects(), ","),
                TokenTimeText(token.created_unix_ms()), token.author(),
                TokenTimeText(token.expires_unix_ms()), TokenStateText(token, now)});
   }
@@ -149,6 +154,10 @@ void AddTokenNoun(Command app, int& exit_code) {
         if (given == "forever") return std::string();
         return std::string(ParseSeconds(given).status().message());
       });
+  create.app()
+      .Add("--project", create->projects,
+           "project in which alone its holder may change anything; may be repeated; default: all")
+      .OneValueEach();
   create.app().Add("--file", create->file,
                    "file to write the token to, for its owner alone, instead of printing it");
   create.app().Footer("Example: nibble token create ann --role submitter --file ann.token");

@@ -15,31 +15,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/openssl/openssl_error.h"
+#include "common/openssl/owned.h"
 #include "common/status_macros.h"
 
 namespace nibble {
 namespace {
 
-template <auto Free>
-struct FreeWith {
-  template <class T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using Bio = std::unique_ptr<BIO, FreeWith<BIO_free_all>>;
-using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
-using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
-using Extension = std::unique_ptr<X509_EXTENSION, FreeWith<X509_EXTENSION_free>>;
+using Bio = Owned<BIO, BIO_free_all>;
+using Certificate = Owned<X509, X509_free>;
+using Key = Owned<EVP_PKEY, EVP_PKEY_free>;
+using Extension = Owned<X509_EXTENSION, X509_EXTENSION_free>;
 
-// OpenSSL keeps errors per thread; they are cleared so that later callers do not find them.
 absl::Status Failed(const char* what) {
-  char text[256] = "unknown reason";
-  if (const unsigned long code = ERR_get_error(); code != 0) {
-    ERR_error_string_n(code, text, sizeof text);
-  }
-  ERR_clear_error();
-  return absl::InternalError(absl::StrCat(what, ": ", text));
+  return absl::InternalError(absl::StrCat(what, ": ", TakeOpenSslError("unknown reason")));
 }
 
 // Asks nobody for a passphrase: an encrypted key is an error.
@@ -86,7 +75,7 @@ bool AddExtension(X509* certificate, X509* issuer, int kind, const std::string& 
 
 bool SetRandomSerial(X509* certificate) {
   constexpr int kSerialBits = 127;
-  const std::unique_ptr<BIGNUM, FreeWith<BN_free>> number(BN_new());
+  const Owned<BIGNUM, BN_free> number(BN_new());
   return number != nullptr &&
          BN_rand(number.get(), kSerialBits, BN_RAND_TOP_ANY, BN_RAND_BOTTOM_ANY) == 1 &&
          BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(certificate)) != nullptr;
@@ -185,9 +174,8 @@ absl::StatusOr<CertificateFacts> ReadCertificate(const std::string& pem) {
   if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &until) == 1) {
     facts.expires_unix_s = timegm(&until);
   }
-  const std::unique_ptr<GENERAL_NAMES, FreeWith<GENERAL_NAMES_free>> names(
-      static_cast<GENERAL_NAMES*>(
-          X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
+  const Owned<GENERAL_NAMES, GENERAL_NAMES_free> names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
   for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
     if (name->type != GEN_URI) continue;

@@ -217,4 +217,12 @@ absl::StatusOr<PeerName> PeerOfCall(const grpc::AuthContext& context) {
   return PeerOfUris(uris);
 }
 
+int64_t PeerExpiryUnixMs(const grpc::AuthContext& context) {
+  for (const grpc::string_ref& pem : context.FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME)) {
+    const auto facts = ReadCertificate(std::string(pem.data(), pem.size()));
+    if (facts.ok()) return facts->expires_unix_s * 1000;
+  }
+  return 0;
+}
+
 }  // namespace nibble

@@ -12,6 +12,7 @@
 #ifndef NIBBLE_COMMON_IDENTITY_CREDENTIALS_H_
 #define NIBBLE_COMMON_IDENTITY_CREDENTIALS_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -72,6 +73,10 @@ class Credentials {
 // The name in the certificate of a call's peer; kUnnamed if the connection is not encrypted. The
 // errors of PeerOfUris.
 absl::StatusOr<PeerName> PeerOfCall(const grpc::AuthContext& context);
+
+// When that certificate expires, milliseconds since 1970; 0 if the connection is not encrypted, or
+// the certificate cannot be read.
+int64_t PeerExpiryUnixMs(const grpc::AuthContext& context);
 
 }  // namespace nibble
 

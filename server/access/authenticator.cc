@@ -116,7 +116,8 @@ absl::StatusOr<AccessCaller> Authenticator::CheckBearer(absl::string_view token,
     return AccessCaller{.name = found.name(),
                         .role = found.role(),
                         .proof = absl::StrCat("token ", found.id()),
-                        .token_id = found.id()};
+                        .token_id = found.id(),
+                        .projects = {found.projects().begin(), found.projects().end()}};
   }
   if (!options_.jwks_file.empty() && LooksLikeJwt(token)) {
     NIBBLE_ASSIGN_OR_RETURN(const auto keys, Keys());
@@ -129,7 +130,8 @@ absl::StatusOr<AccessCaller> Authenticator::CheckBearer(absl::string_view token,
     return AccessCaller{.name = std::move(holder.name),
                         .role = holder.role,
                         .proof = "jwt",
-                        .expires_unix_ms = holder.expires_unix_ms};
+                        .expires_unix_ms = holder.expires_unix_ms,
+                        .projects = std::move(holder.projects)};
   }
   return absl::UnauthenticatedError("token: this coordinator has no such token");
 }

@@ -18,6 +18,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -36,6 +37,8 @@ struct AccessCaller {
   std::string proof;            // for the audit log: "token 0123…", "jwt", "certificate", "none"
   std::string token_id;         // of a token of the coordinator; empty: another proof
   int64_t expires_unix_ms = 0;  // of a JWT; 0: never
+  // The only projects in which it may change anything, and then only jobs; empty: no such bound.
+  std::vector<std::string> projects;
 };
 
 class Authenticator {

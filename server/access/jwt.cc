@@ -18,8 +18,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/identity/peer_name.h"
+#include "common/openssl/owned.h"
 #include "common/status_macros.h"
 #include "server/access/access_table.h"
+#include "server/access/token_registry.h"
 
 namespace nibble {
 namespace {
@@ -33,15 +35,8 @@ constexpr size_t kMaxKeyIdBytes = 100;
 // Numbers of a token beyond this are no times.
 constexpr double kMaxSeconds = 1e11;
 
-template <auto Free>
-struct FreeWithFunction {
-  template <class T>
-  void operator()(T* object) const {
-    Free(object);
-  }
-};
-using PublicKey = std::unique_ptr<EVP_PKEY, FreeWithFunction<EVP_PKEY_free>>;
-using Number = std::unique_ptr<BIGNUM, FreeWithFunction<BN_free>>;
+using PublicKey = Owned<EVP_PKEY, EVP_PKEY_free>;
+using Number = Owned<BIGNUM, BN_free>;
 
 absl::Status Refused(absl::string_view why) {
   return absl::UnauthenticatedError(absl::StrCat("JWT: ", why));
@@ -64,9 +59,8 @@ bool DecodeMember(const Json& object, const char* name, std::string& bytes) {
 }
 
 PublicKey MakePublicKey(const char* type, OSSL_PARAM_BLD* build) {
-  const std::unique_ptr<OSSL_PARAM, FreeWithFunction<OSSL_PARAM_free>> parameters(
-      OSSL_PARAM_BLD_to_param(build));
-  const std::unique_ptr<EVP_PKEY_CTX, FreeWithFunction<EVP_PKEY_CTX_free>> context(
+  const Owned<OSSL_PARAM, OSSL_PARAM_free> parameters(OSSL_PARAM_BLD_to_param(build));
+  const Owned<EVP_PKEY_CTX, EVP_PKEY_CTX_free> context(
       EVP_PKEY_CTX_new_from_name(nullptr, type, nullptr));
   EVP_PKEY* key = nullptr;
   if (parameters != nullptr && context != nullptr && EVP_PKEY_fromdata_init(context.get()) == 1 &&
@@ -77,7 +71,7 @@ PublicKey MakePublicKey(const char* type, OSSL_PARAM_BLD* build) {
   return PublicKey(key);
 }
 
-using ParamBuild = std::unique_ptr<OSSL_PARAM_BLD, FreeWithFunction<OSSL_PARAM_BLD_free>>;
+using ParamBuild = Owned<OSSL_PARAM_BLD, OSSL_PARAM_BLD_free>;
 
 PublicKey RsaKey(const Json& jwk) {
   std::string modulus, exponent;
@@ -119,7 +113,7 @@ std::string DerOf(const std::string& raw) {
   const auto* const bytes = reinterpret_cast<const unsigned char*>(raw.data());
   Number r(BN_bin2bn(bytes, kCoordinateBytes, nullptr));
   Number s(BN_bin2bn(bytes + kCoordinateBytes, kCoordinateBytes, nullptr));
-  const std::unique_ptr<ECDSA_SIG, FreeWithFunction<ECDSA_SIG_free>> signature(ECDSA_SIG_new());
+  const Owned<ECDSA_SIG, ECDSA_SIG_free> signature(ECDSA_SIG_new());
   if (r == nullptr || s == nullptr || signature == nullptr ||
       ECDSA_SIG_set0(signature.get(), r.get(), s.get()) != 1) {
     return "";
@@ -135,7 +129,7 @@ std::string DerOf(const std::string& raw) {
 }
 
 bool VerifySignature(EVP_PKEY* key, absl::string_view text, const std::string& signature) {
-  const std::unique_ptr<EVP_MD_CTX, FreeWithFunction<EVP_MD_CTX_free>> context(EVP_MD_CTX_new());
+  const Owned<EVP_MD_CTX, EVP_MD_CTX_free> context(EVP_MD_CTX_new());
   const bool good =
       context != nullptr &&
       EVP_DigestVerifyInit(context.get(), nullptr, EVP_sha256(), nullptr, key) == 1 &&
@@ -187,6 +181,19 @@ v1::Role RoleOfClaim(const Json& claim) {
     if (role != v1::ROLE_WORKER) highest = std::max(highest, role);
   }
   return highest;
+}
+
+// False unless the claim is a name, or a list of one and more names: a bound that is not understood
+// must not become no bound.
+bool ReadProjects(const Json& claim, std::vector<std::string>& projects) {
+  const Json list = claim.is_array() ? claim : Json::array({claim});
+  for (const Json& one : list) {
+    if (!one.is_string() || !CheckIdentityName("project", one.get<std::string>()).ok()) {
+      return false;
+    }
+    projects.push_back(one.get<std::string>());
+  }
+  return !projects.empty() && projects.size() <= kMaxTokenProjects;
 }
 
 }  // namespace
@@ -281,6 +288,11 @@ absl::StatusOr<JwtHolder> KeySet::Check(absl::string_view token, const JwtRules&
   }
   const auto role = claims.find(rules.role_claim);
   if (role != claims.end()) holder.role = RoleOfClaim(*role);
+  const auto project = claims.find(rules.project_claim);
+  if (project != claims.end() && !ReadProjects(*project, holder.projects)) {
+    return Refused(absl::StrCat(rules.project_claim, " is neither a project nor a list of 1 to ",
+                                kMaxTokenProjects));
+  }
   return holder;
 }
 

@@ -24,13 +24,16 @@ struct JwtRules {
   std::string issuer;                      // required `iss`; empty: any
   std::string audience;                    // required in `aud`; empty: any
   std::string role_claim = "nibble_role";  // a role, or a list of which the highest counts
-  int64_t leeway_s = 60;                   // between this clock and the issuer's
+  // The claim that bounds changes to a project, or to a list of them; a token without it has none.
+  std::string project_claim = "nibble_project";
+  int64_t leeway_s = 60;  // between this clock and the issuer's
 };
 
 struct JwtHolder {
   std::string name;  // `sub`
   v1::Role role = v1::ROLE_UNSPECIFIED;
   int64_t expires_unix_ms = 0;  // with the leeway
+  std::vector<std::string> projects;
 };
 
 // Public keys.

@@ -13,6 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/openssl/owned.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -24,10 +25,7 @@ using testing::HasSubstr;
 constexpr int64_t kJwtNowS = 1'700'000'000;
 constexpr int64_t kJwtNowMs = kJwtNowS * 1000;
 
-struct FreeSigner {
-  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
-};
-using Signer = std::unique_ptr<EVP_PKEY, FreeSigner>;
+using Signer = Owned<EVP_PKEY, EVP_PKEY_free>;
 
 std::string NumberOf(EVP_PKEY* key, const char* name, int bytes) {
   BIGNUM* number = nullptr;
@@ -186,6 +184,21 @@ TEST_F(JwtTest, TheHighestRoleOfAListCountsAndNoneOfIt) {
   EXPECT_EQ(role(R"(,"nibble_role":"root")"), v1::ROLE_UNSPECIFIED);
   EXPECT_EQ(role(R"(,"nibble_role":7)"), v1::ROLE_UNSPECIFIED);
   EXPECT_EQ(role(""), v1::ROLE_UNSPECIFIED);
+}
+
+TEST_F(JwtTest, ABoundOfProjectsThatIsNotUnderstoodIsNotNoBound) {
+  const auto token = [&](const std::string& claim) {
+    return Token(ec_.get(), Head("ES256", "e1"), Claims(claim));
+  };
+  EXPECT_THAT(Check(token(""))->projects, testing::IsEmpty());
+  EXPECT_THAT(Check(token(R"(,"nibble_project":"nlp")"))->projects, testing::ElementsAre("nlp"));
+  EXPECT_THAT(Check(token(R"(,"nibble_project":["nlp","speech"])"))->projects,
+              testing::ElementsAre("nlp", "speech"));
+  for (const char* claim : {R"([])", R"(7)", R"(["nlp",7])", R"("../nlp")", R"({})", R"(null)"}) {
+    EXPECT_THAT(Refusal(token(absl::StrCat(R"(,"nibble_project":)", claim))),
+                HasSubstr("nibble_project is neither"))
+        << claim;
+  }
 }
 
 TEST_F(JwtTest, OnlyUsableKeysAreTaken) {

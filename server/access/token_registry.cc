@@ -38,6 +38,10 @@ absl::Status CheckTokenRecord(const v1::Token& token, int64_t now_unix_ms) {
   return absl::OkStatus();
 }
 
+std::vector<std::string> TextsOf(const google::protobuf::RepeatedPtrField<std::string>& texts) {
+  return {texts.begin(), texts.end()};
+}
+
 Json JsonOfToken(const v1::Token& token, const std::string& hash) {
   return {{"sha256", absl::BytesToHexString(hash)},
           {"name", token.name()},
@@ -46,7 +50,8 @@ Json JsonOfToken(const v1::Token& token, const std::string& hash) {
           {"expires_unix_ms", token.expires_unix_ms()},
           {"author", token.author()},
           {"revoked_unix_ms", token.revoked_unix_ms()},
-          {"revoked_by", token.revoked_by()}};
+          {"revoked_by", token.revoked_by()},
+          {"projects", TextsOf(token.projects())}};
 }
 
 absl::Status CheckCreate(const v1::CreateTokenRequest& request) {
@@ -58,6 +63,16 @@ absl::Status CheckCreate(const v1::CreateTokenRequest& request) {
   if (request.valid_ms() < 0 || request.valid_ms() > kMaxValidMs) {
     return absl::InvalidArgumentError(
         absl::StrCat("valid_ms: ", request.valid_ms(), "; allowed: 0 to ", kMaxValidMs));
+  }
+  if (static_cast<size_t>(request.projects_size()) > kMaxTokenProjects) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "projects: ", request.projects_size(), "; at most ", kMaxTokenProjects, " are allowed"));
+  }
+  for (const std::string& project : request.projects()) {
+    NIBBLE_RETURN_IF_ERROR(CheckIdentityName("projects", project));
+  }
+  if (request.role() == v1::ROLE_WORKER && request.projects_size() > 0) {
+    return absl::InvalidArgumentError("projects: a worker has none");
   }
   if (request.secret_sha256().size() != SHA256_DIGEST_LENGTH) {
     return absl::InvalidArgumentError(
@@ -104,6 +119,10 @@ absl::Status TokenRegistry::Load() {
       token.set_author(entry.at("author").get<std::string>());
       token.set_revoked_unix_ms(entry.at("revoked_unix_ms").get<int64_t>());
       token.set_revoked_by(entry.at("revoked_by").get<std::string>());
+      // Files of earlier versions have none.
+      for (const std::string& project : entry.value("projects", std::vector<std::string>())) {
+        token.add_projects(project);
+      }
       if (stored.hash.size() != SHA256_DIGEST_LENGTH) return damaged;
       tokens[token.id()] = std::move(stored);
     } catch (const Json::exception&) {
@@ -142,7 +161,8 @@ absl::StatusOr<v1::Token> TokenRegistry::Create(const v1::CreateTokenRequest& re
         old.expires_unix_ms() == 0 ? 0 : old.expires_unix_ms() - old.created_unix_ms();
     const bool same = found->second.hash == request.secret_sha256() &&
                       old.name() == request.name() && old.role() == request.role() &&
-                      valid_ms == request.valid_ms();
+                      valid_ms == request.valid_ms() &&
+                      TextsOf(old.projects()) == TextsOf(request.projects());
     if (same) return old;
     return absl::AlreadyExistsError(
         absl::StrCat("secret_sha256: token ", id, " has it; make another secret"));
@@ -169,6 +189,7 @@ absl::StatusOr<v1::Token> TokenRegistry::Create(const v1::CreateTokenRequest& re
   token.set_id(id);
   token.set_name(request.name());
   token.set_role(request.role());
+  *token.mutable_projects() = request.projects();
   token.set_created_unix_ms(now_unix_ms);
   if (request.valid_ms() > 0) token.set_expires_unix_ms(now_unix_ms + request.valid_ms());
   token.set_author(author);

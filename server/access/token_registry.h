@@ -31,6 +31,7 @@ namespace nibble {
 
 inline constexpr char kTokenPrefix[] = "nibble_";
 inline constexpr size_t kMaxTokens = 10'000;  // revoked and expired ones included
+inline constexpr size_t kMaxTokenProjects = 64;
 
 // SHA-256 of a text, 32 bytes.
 std::string Sha256(absl::string_view text);

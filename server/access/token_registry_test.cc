@@ -57,6 +57,26 @@ TEST_F(TokensTest, ATokenIsFoundByItsTextAlsoAfterARestart) {
   }
 }
 
+TEST_F(TokensTest, ProjectsAreKeptAndAreNotOfWorkers) {
+  v1::CreateTokenRequest request = Request("nibble_one");
+  request.add_projects("nlp");
+  request.add_projects("speech");
+  ASSERT_EQ(registry_->Create(request, "root", kTokenNow).status(), absl::OkStatus());
+  Reopen();
+  const auto found = registry_->Find("nibble_one", kTokenNow);
+  ASSERT_EQ(found.status(), absl::OkStatus());
+  EXPECT_THAT(found->projects(), testing::ElementsAre("nlp", "speech"));
+  // The same secret with other projects is another token.
+  request.mutable_projects()->RemoveLast();
+  EXPECT_TRUE(absl::IsAlreadyExists(registry_->Create(request, "root", kTokenNow).status()));
+  request = Request("nibble_two");
+  request.add_projects("../nlp");
+  EXPECT_TRUE(absl::IsInvalidArgument(registry_->Create(request, "root", kTokenNow).status()));
+  request.set_projects(0, "nlp");
+  request.set_role(v1::ROLE_WORKER);
+  EXPECT_TRUE(absl::IsInvalidArgument(registry_->Create(request, "root", kTokenNow).status()));
+}
+
 TEST_F(TokensTest, TheFileHasNoSecrets) {
   ASSERT_EQ(Make("nibble_secret").status(), absl::OkStatus());
   const auto text = ReadWholeFile(path_, 1 << 20);

@@ -148,14 +148,15 @@ void ClientRequests::AnswerDue(int64_t now_ms) { Run(switches_.TakeDue(now_ms));
 void ClientRequests::StopWaiting() { Run(switches_.Close()); }
 
 void ClientRequests::Change(const Message& request, const std::string& author,
-                            std::shared_ptr<Message> response, Done done) {
+                            std::shared_ptr<Message> response, Done done,
+                            const std::vector<std::string>& projects) {
   const DecideAny decide = FindDecision(request.GetDescriptor());
   if (decide == nullptr) {
     return done(absl::InternalError(absl::StrCat(request.GetTypeName(), " is not a change")));
   }
   const std::set<std::string> taken_jobs = context_.orphans.Jobs();
   const Caller caller{author, context_.clock.NowUnixMs(), &taken_jobs,
-                      context_.options.may_post ? &context_.options.may_post : nullptr};
+                      context_.options.may_post ? &context_.options.may_post : nullptr, projects};
   context_.ledger.Change(
       [&](const State& state) { return decide(context_, state, request, caller, *response); },
       [this, response, job = JobOfRecipe(request), dry_run = IsDryRun(request),

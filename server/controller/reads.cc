@@ -103,7 +103,8 @@ absl::StatusOr<v1::ListJobsResponse> Answer(const ReadContext& context,
     const v1::JobRecord& job = *context.state.FindJob(at->second);
     if ((!states.empty() && !states.contains(job.state())) ||
         (!request.owner().empty() && job.owner() != request.owner()) ||
-        (!request.queue().empty() && job.scheduling().queue() != request.queue())) {
+        (!request.queue().empty() && job.scheduling().queue() != request.queue()) ||
+        (!request.project().empty() && job.scheduling().project() != request.project())) {
       continue;
     }
     if (response.jobs_size() == page.size) {

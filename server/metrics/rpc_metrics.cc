@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "grpcpp/server_builder.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_interceptor.h"
 
 namespace nibble {
@@ -39,20 +40,26 @@ class CallCounter : public grpc::experimental::Interceptor {
 
 class CallCounters : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit CallCounters(CoordinatorMetrics& metrics) : metrics_(metrics) {}
+  CallCounters(CoordinatorMetrics& metrics,
+               std::function<void(const grpc::ServerContextBase&)> called)
+      : metrics_(metrics), called_(std::move(called)) {}
   grpc::experimental::Interceptor* CreateServerInterceptor(ServerRpcInfo* call) override {
+    called_(*call->server_context());
     return new CallCounter(metrics_, *call);
   }
 
  private:
   CoordinatorMetrics& metrics_;
+  const std::function<void(const grpc::ServerContextBase&)> called_;
 };
 
 }  // namespace
 
-void CountCalls(CoordinatorMetrics& metrics, grpc::ServerBuilder& builder) {
+void CountCalls(CoordinatorMetrics& metrics,
+                std::function<void(const grpc::ServerContextBase&)> called,
+                grpc::ServerBuilder& builder) {
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> creators;
-  creators.push_back(std::make_unique<CallCounters>(metrics));
+  creators.push_back(std::make_unique<CallCounters>(metrics, std::move(called)));
   builder.experimental().SetInterceptorCreators(std::move(creators));
 }
 

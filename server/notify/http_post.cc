@@ -23,6 +23,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/openssl/openssl_error.h"
+#include "common/openssl/owned.h"
 #include "common/status_macros.h"
 #include "job/notify_url.h"
 
@@ -33,14 +35,7 @@ absl::Status Failed(std::string_view what, int error) {
   return absl::UnavailableError(absl::StrCat(std::string(what), ": ", std::strerror(error)));
 }
 
-std::string TlsProblem() {
-  char text[256] = "the connection was closed";
-  if (const unsigned long code = ERR_get_error(); code != 0) {
-    ERR_error_string_n(code, text, sizeof(text));
-  }
-  ERR_clear_error();
-  return text;
-}
+std::string TlsProblem() { return TakeOpenSslError("the connection was closed"); }
 
 constexpr size_t kMaxHeadBytes = 8192;
 constexpr double kMsPerSecond = 1000;
@@ -71,18 +66,11 @@ class TimedStream {
   // Waits for what a TLS operation that returned `result` needs, or returns why it failed.
   absl::Status AwaitTls(int result, const char* what) const;
 
-  struct FreeContext {
-    void operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
-  };
-  struct FreeTls {
-    void operator()(SSL* tls) const { SSL_free(tls); }
-  };
-
   const Time deadline_;
   const int cancel_fd_;
   int fd_ = -1;
-  std::unique_ptr<SSL_CTX, FreeContext> context_;
-  std::unique_ptr<SSL, FreeTls> tls_;
+  Owned<SSL_CTX, SSL_CTX_free> context_;
+  Owned<SSL, SSL_free> tls_;
 };
 
 TimedStream::~TimedStream() {

@@ -5,6 +5,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "proto/nibble/v1/access.pb.h"
 #include "server/access/authenticator.h"
 #include "server/controller/clock.h"
@@ -33,6 +35,7 @@ class AccessService : public AdmittedService {
         kRevokeTokenCall, [this](auto& context, auto& caller, auto& request, auto& response) {
           absl::StatusOr<v1::Token> revoked = Ready(request.status);
           if (revoked.ok()) revoked = tokens().Revoke(request.message.id(), caller.author, Now());
+          if (revoked.ok()) this->admission().EndInvalid();
           return AnswerToken(context, caller, kRevokeTokenCall, std::move(revoked), response);
         });
     AddUnary<v1::ListTokensRequest, v1::ListTokensResponse>(
@@ -65,8 +68,9 @@ class AccessService : public AdmittedService {
                                         absl::StatusOr<v1::Token> token, Response& response) {
     std::string subject;
     if (token.ok()) {
-      subject =
-          absl::StrCat("token ", token->id(), " of ", token->name(), ", ", RoleText(token->role()));
+      subject = absl::StrCat(
+          "token ", token->id(), " of ", token->name(), ", ", RoleText(token->role()),
+          token->projects().empty() ? "" : ", projects ", absl::StrJoin(token->projects(), ","));
       *response.mutable_token() = *std::move(token);
     }
     admission().Record(caller, call, subject, "", token.status());

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/identity/credentials.h"
 #include "common/status_macros.h"
 #include "google/protobuf/message.h"
@@ -116,6 +118,15 @@ absl::Status Admission::Identify(const grpc::CallbackServerContext& context,
   return absl::OkStatus();
 }
 
+namespace {
+
+std::string ProjectsText(const AccessCaller& caller) {
+  return absl::StrCat(caller.projects.size() == 1 ? "project " : "projects ",
+                      absl::StrJoin(caller.projects, ", "));
+}
+
+}  // namespace
+
 absl::Status Admission::CheckRights(const CallerIdentity& caller, const char* call,
                                     const google::protobuf::Message* request) const {
   const AccessRow* const row = FindAccess(call);
@@ -124,17 +135,36 @@ absl::Status Admission::CheckRights(const CallerIdentity& caller, const char* ca
   }
   if (!caller.authenticated) return absl::OkStatus();
   NIBBLE_RETURN_IF_ERROR(CheckRole(*row, caller.access.role, caller.author));
-  if (!row->own_job || caller.access.role != v1::ROLE_SUBMITTER || request == nullptr) {
+  const bool bound = row->change && !caller.access.projects.empty();
+  if (row->own_job) {
+    const bool checked = bound || caller.access.role == v1::ROLE_SUBMITTER;
+    return checked && request != nullptr ? CheckJobRights(caller, *request) : absl::OkStatus();
+  }
+  // The project of a new job is checked where it is decided (server/state/decide.h).
+  if (!bound || row->role == v1::ROLE_SUBMITTER) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(call, ": ", caller.author, " may change jobs of ",
+                                                  ProjectsText(caller.access), " alone"));
+}
+
+absl::Status Admission::CheckJobRights(const CallerIdentity& caller,
+                                       const google::protobuf::Message& request) const {
+  const std::string job = JobOfRequest(request);
+  const std::optional<JobRights> rights =
+      options_.rights_of ? options_.rights_of(job) : std::nullopt;
+  // Not left to the change: a job that is about to be stored has an owner, too.
+  if (!rights) return absl::NotFoundError(absl::StrCat("job: there is no '", job, "'"));
+  const std::vector<std::string>& projects = caller.access.projects;
+  if (!projects.empty() && std::count(projects.begin(), projects.end(), rights->project) == 0) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "job: '", job, "' is of ",
+        rights->project.empty() ? "no project" : absl::StrCat("project ", rights->project),
+        ", and ", caller.author, " may change jobs of ", ProjectsText(caller.access), " alone"));
+  }
+  if (caller.access.role != v1::ROLE_SUBMITTER || rights->owner == caller.author) {
     return absl::OkStatus();
   }
-  const std::string job = JobOfRequest(*request);
-  const std::optional<std::string> owner =
-      options_.owner_of ? options_.owner_of(job) : std::nullopt;
-  // Not left to the change: a job that is about to be stored has an owner, too.
-  if (!owner) return absl::NotFoundError(absl::StrCat("job: there is no '", job, "'"));
-  if (*owner == caller.author) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("job: '", job, "' belongs to ", *owner, ", and ",
-                                                  caller.author,
+  return absl::PermissionDeniedError(absl::StrCat("job: '", job, "' belongs to ", rights->owner,
+                                                  ", and ", caller.author,
                                                   " is submitter; allowed: its owner, operator"));
 }
 
@@ -161,23 +191,100 @@ absl::Status Admission::CheckStillValid(const CallerIdentity& caller) const {
   return options_.authenticator->CheckStillValid(caller.access, clock_.NowUnixMs());
 }
 
-absl::StatusOr<std::shared_ptr<void>> Admission::OpenStream(const CallerIdentity& caller) {
-  if (!caller.authenticated) return std::shared_ptr<void>();
-  const MutexLock lock(&streams_->mutex);
-  int& open = streams_->by_caller[caller.author];
-  if (open >= options_.streams_per_caller) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "streams of ", caller.author, ": ", open,
-        " are open; allowed: ", options_.streams_per_caller, " (--max-streams-per-caller)"));
+void OpenCall::EndWith(std::function<void(const absl::Status&)> end) {
+  std::optional<absl::Status> why;
+  {
+    const MutexLock lock(&mutex_);
+    why = why_;
+    if (!why) end_ = std::move(end);
   }
-  ++open;
-  const auto leave = [streams = streams_, name = caller.author](void*) {
-    const MutexLock leaving(&streams->mutex);
-    const auto found = streams->by_caller.find(name);
-    if (--found->second == 0) streams->by_caller.erase(found);
-  };
-  // Only the deleter matters.
-  return std::shared_ptr<void>(streams_.get(), leave);
+  if (why) end(*why);
+}
+
+bool OpenCall::End(const absl::Status& why) {
+  std::function<void(const absl::Status&)> end;
+  {
+    const MutexLock lock(&mutex_);
+    if (why_) return false;
+    why_ = why;
+    end = std::exchange(end_, nullptr);
+  }
+  if (end) end(why);
+  return true;
+}
+
+absl::StatusOr<std::shared_ptr<OpenCall>> Admission::Open(const CallerIdentity& caller,
+                                                          const char* call,
+                                                          const std::string& subject, int most) {
+  if (!caller.authenticated) return std::make_shared<OpenCall>(nullptr);
+  const std::string of_call = absl::StrCat(caller.author, "\n", call);
+  const int most_of_call = most > 0 ? most : options_.streams_per_caller;
+  absl::Status status;
+  std::shared_ptr<OpenCall> open;
+  {
+    const MutexLock lock(&open_->mutex);
+    const auto count = [this](const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(open_->mutex) {
+      const auto found = open_->counts.find(name);
+      return found == open_->counts.end() ? 0 : found->second;
+    };
+    const int all_open = count(caller.author), call_open = count(of_call);
+    if (all_open >= options_.streams_per_caller) {
+      status = absl::ResourceExhaustedError(absl::StrCat(
+          "streams of ", caller.author, ": ", all_open,
+          " are open; allowed: ", options_.streams_per_caller, " (--max-streams-per-caller)"));
+    } else if (call_open >= most_of_call) {
+      status = absl::ResourceExhaustedError(absl::StrCat("streams of ", caller.author, ": ",
+                                                         call_open, " of ", call,
+                                                         " are open; allowed: ", most_of_call));
+    } else {
+      const uint64_t number = ++open_->last;
+      ++open_->counts[caller.author];
+      ++open_->counts[of_call];
+      open = std::make_shared<OpenCall>([calls = open_, number, name = caller.author, of_call] {
+        Leave(*calls, number, name, of_call);
+      });
+      if (!caller.access.token_id.empty() || caller.access.expires_unix_ms > 0) {
+        open_->held.emplace(number,
+                            std::make_shared<const Held>(Held{caller, call, subject, open}));
+      }
+    }
+  }
+  if (status.ok()) return open;
+  Record(caller, call, subject, "", status, /*refused=*/true);
+  return status;
+}
+
+void Admission::Leave(OpenCalls& calls, uint64_t number, const std::string& caller,
+                      const std::string& of_call) {
+  const MutexLock lock(&calls.mutex);
+  calls.held.erase(number);
+  for (const std::string& name : {caller, of_call}) {
+    const auto found = calls.counts.find(name);
+    if (--found->second == 0) calls.counts.erase(found);
+  }
+}
+
+void Admission::EndInvalid() {
+  std::vector<std::shared_ptr<const Held>> held;
+  {
+    const MutexLock lock(&open_->mutex);
+    for (const auto& [number, one] : open_->held) held.push_back(one);
+  }
+  for (const auto& one : held) {
+    const absl::Status valid = CheckStillValid(one->caller);
+    if (valid.ok()) continue;
+    const std::shared_ptr<OpenCall> open = one->open.lock();
+    if (open != nullptr && open->End(valid)) {
+      Record(one->caller, one->call, one->subject, "", valid, /*refused=*/true);
+    }
+  }
+}
+
+void Admission::RecordConnection(const std::string& from, const absl::Status& why) {
+  CallerIdentity caller;
+  caller.from = from;
+  caller.peer = PeerHost(from);
+  Record(caller, "connection", "", "", why, /*refused=*/true);
 }
 
 void Admission::Record(const CallerIdentity& caller, const char* call, const std::string& subject,

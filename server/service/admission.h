@@ -84,16 +84,47 @@ struct CallerIdentity {
   bool authenticated = false;
 };
 
+// A call that stays open: its place among its caller's, and how it ends if its caller is no longer
+// who it was. Kept by the call until it is over.
+//
+// Ownership: shared by the call and, weakly, by Admission. Thread-safety: all methods.
+class OpenCall {
+ public:
+  explicit OpenCall(std::function<void()> leave) : leave_(std::move(leave)) {}
+  ~OpenCall() {
+    if (leave_) leave_();
+  }
+  OpenCall(const OpenCall&) = delete;
+  OpenCall& operator=(const OpenCall&) = delete;
+
+  // `end` is called once, without a lock, when the call is to end, perhaps at once. Called once.
+  void EndWith(std::function<void(const absl::Status& why)> end);
+  // Ends the call. False: it was ended before.
+  bool End(const absl::Status& why);
+
+ private:
+  const std::function<void()> leave_;
+  Mutex mutex_;
+  std::function<void(const absl::Status&)> end_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Status> why_ ABSL_GUARDED_BY(mutex_);  // set: it has ended
+};
+
+// What rights to a job depend on.
+struct JobRights {
+  std::string owner;
+  std::string project;  // empty: none
+};
+
 class Admission {
  public:
   struct Options {
     RateLimits rate;
-    int streams_per_caller = 256;            // watches and log streams of one authenticated caller
+    int streams_per_caller = 256;            // open calls of one authenticated caller
     bool tls = false;                        // every connection has a certificate
     Authenticator* authenticator = nullptr;  // null: callers are not authenticated
     AuditLog* audit = nullptr;               // null: none
-    // The owner of a job; unset if there is no such job.
-    std::function<std::optional<std::string>(const std::string& job)> owner_of;
+    // Unset if there is no such job.
+    std::function<std::optional<JobRights>(const std::string& job)> rights_of;
     // Receives "done", "failed" or "refused" for each audited call; may be null.
     std::function<void(const char* outcome)> count;
   };
@@ -108,23 +139,31 @@ class Admission {
   //   ResourceExhausted   too many requests of this caller
   //   InvalidArgument     the metadata is no name of 1 to kMaxAuthorBytes
   //   Unauthenticated     no valid certificate or token
-  //   PermissionDenied    the role does not allow the call, the job is another owner's, or the call
-  //                       has no row in the table
+  //   PermissionDenied    the role does not allow the call, the job is another owner's or of
+  //   another
+  //                       project, or the call has no row in the table
   //   NotFound            for a submitter: there is no such job
   absl::StatusOr<CallerIdentity> Admit(const grpc::CallbackServerContext& context, const char* call,
                                        const google::protobuf::Message* request);
   // Whether a caller on an open stream still has its identity.
   absl::Status CheckStillValid(const CallerIdentity& caller) const;
 
-  // A place among the caller's open streams, until the last copy of the pointer is gone.
-  // ResourceExhausted: it has too many.
-  absl::StatusOr<std::shared_ptr<void>> OpenStream(const CallerIdentity& caller);
+  // A place for a call among the caller's open ones, and among those to `call`, of which it may
+  // have `most`; 0: as many as of all. ResourceExhausted: it has too many, and the refusal is
+  // recorded.
+  absl::StatusOr<std::shared_ptr<OpenCall>> Open(const CallerIdentity& caller, const char* call,
+                                                 const std::string& subject, int most = 0);
+  // Ends the open calls whose callers have lost their identity: their token was revoked, or has
+  // expired. To be called about once a second, and after each revocation.
+  void EndInvalid();
 
   // Records a call that the table declares a change, or a refusal. `subject` and `request`: of
   // AuditEntry. Refusals of one address beyond kRefusalLines are only counted: a flood of them must
   // not push what was done out of the log.
   void Record(const CallerIdentity& caller, const char* call, const std::string& subject,
               const std::string& request, const absl::Status& status, bool refused = false);
+  // Records a connection that reached no call. `from`: as gRPC names peers.
+  void RecordConnection(const std::string& from, const absl::Status& why);
 
   // Null if callers are not authenticated.
   Authenticator* authenticator() const { return options_.authenticator; }
@@ -133,21 +172,34 @@ class Admission {
  private:
   static constexpr RateLimits kRefusalLines = {.per_second = 50, .burst = 2000};
 
-  using OpenStreams = absl::flat_hash_map<std::string, int>;
-  struct Streams {
+  struct Held {
+    CallerIdentity caller;
+    const char* call;
+    std::string subject;
+    std::weak_ptr<OpenCall> open;
+  };
+  struct OpenCalls {
     Mutex mutex;
-    OpenStreams by_caller ABSL_GUARDED_BY(mutex);
+    // By caller, and by caller and call.
+    absl::flat_hash_map<std::string, int> counts ABSL_GUARDED_BY(mutex);
+    // Of callers whose identity can be taken back.
+    absl::flat_hash_map<uint64_t, std::shared_ptr<const Held>> held ABSL_GUARDED_BY(mutex);
+    uint64_t last ABSL_GUARDED_BY(mutex) = 0;
   };
 
   absl::Status Identify(const grpc::CallbackServerContext& context, CallerIdentity& caller);
   absl::Status CheckRights(const CallerIdentity& caller, const char* call,
                            const google::protobuf::Message* request) const;
+  absl::Status CheckJobRights(const CallerIdentity& caller,
+                              const google::protobuf::Message& request) const;
+  static void Leave(OpenCalls& calls, uint64_t number, const std::string& caller,
+                    const std::string& of_call);
 
   const Clock& clock_;
   const Options options_;
   RateLimiter limiter_;
   RateLimiter refusal_lines_;
-  const std::shared_ptr<Streams> streams_ = std::make_shared<Streams>();
+  const std::shared_ptr<OpenCalls> open_ = std::make_shared<OpenCalls>();
 };
 
 // The peer without its port: "ipv4:10.0.0.7" for "ipv4:10.0.0.7:41234". A peer without a port is

@@ -101,24 +101,21 @@ class AdmittedService : public grpc::Service {
     Add(path, grpc::internal::RpcMethod::NORMAL_RPC, handler);
   }
 
-  // serve(received, place) returns the call's reactor, which keeps `place` until it is done:
-  // Admission::OpenStream.
+  // serve(received, place) returns the call's reactor, which keeps `place`, and ends with it, until
+  // it is done. `most`: of one caller, as for Admission::Open.
   template <class Request, class Response, class Serve>
-  void AddStream(const char* path, Serve serve) {
+  void AddStream(const char* path, Serve serve, int most = 0) {
     using Handler = grpc::internal::CallbackServerStreamingHandler<Received<Request>, Response>;
     Add(path, grpc::internal::RpcMethod::SERVER_STREAMING,
-        new Handler([this, path, serve](
+        new Handler([this, path, serve, most](
                         grpc::CallbackServerContext* context,
                         const Received<Request>* request) -> grpc::ServerWriteReactor<Response>* {
           const absl::StatusOr<CallerIdentity> caller =
               admission_.Admit(*context, path, request->status.ok() ? &request->message : nullptr);
           if (!caller.ok()) return new RefusedStream<Response>(caller.status());
-          absl::StatusOr<std::shared_ptr<void>> place = admission_.OpenStream(*caller);
-          if (!place.ok()) {
-            admission_.Record(*caller, path, SubjectOf(request->message), "", place.status(),
-                              /*refused=*/true);
-            return new RefusedStream<Response>(place.status());
-          }
+          absl::StatusOr<std::shared_ptr<OpenCall>> place =
+              admission_.Open(*caller, path, SubjectOf(request->message), most);
+          if (!place.ok()) return new RefusedStream<Response>(place.status());
           return serve(*request, *std::move(place));
         }));
   }

@@ -3,11 +3,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,8 +17,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/connections/connection_gate.h"
 #include "common/identity/credentials.h"
 #include "common/listen_address.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
@@ -255,6 +259,44 @@ void SetConnectionLimits(const ServerOptions& options, grpc::ServerBuilder& buil
 
 }  // namespace
 
+namespace {
+
+// Runs a task about once a second, in a thread of its own.
+class EverySecond {
+ public:
+  explicit EverySecond(std::function<void()> task) : task_(std::move(task)) {
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~EverySecond() {
+    {
+      const MutexLock lock(&mutex_);
+      ending_ = true;
+      changed_.SignalAll();
+    }
+    thread_.join();
+  }
+  EverySecond(const EverySecond&) = delete;
+  EverySecond& operator=(const EverySecond&) = delete;
+
+ private:
+  bool Wait() {
+    const MutexLock lock(&mutex_);
+    if (!ending_) changed_.WaitFor(&mutex_, std::chrono::seconds(1));
+    return !ending_;
+  }
+  void Run() {
+    while (Wait()) task_();
+  }
+
+  const std::function<void()> task_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the above
+};
+
+}  // namespace
+
 struct CoordinatorServer::Parts {
   Parts(const Clock& clock, Admission::Options options) : admission(clock, std::move(options)) {}
 
@@ -264,7 +306,9 @@ struct CoordinatorServer::Parts {
   std::unique_ptr<grpc::Service> worker_link;
   std::unique_ptr<grpc::Service> reflection;
   std::unique_ptr<grpc::Server> server;
-  int port = 0;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  std::unique_ptr<ConnectionGate> gate;  // hands its connections to the acceptor
+  std::unique_ptr<EverySecond> expiries;
 };
 
 absl::Status CheckListen(absl::string_view listen, bool insecure, bool authenticated) {
@@ -284,17 +328,61 @@ Admission::Options AdmissionOf(Controller& controller, const ServerOptions& opti
           .tls = tls,
           .authenticator = options.authenticator,
           .audit = options.audit,
-          .owner_of = [&controller](const std::string& job) -> std::optional<std::string> {
-            return controller.Inspect([&](const State& shown) -> std::optional<std::string> {
+          .rights_of = [&controller](const std::string& job) -> std::optional<JobRights> {
+            return controller.Inspect([&](const State& shown) -> std::optional<JobRights> {
               const v1::JobRecord* const found = shown.FindJob(job);
               if (found == nullptr) return std::nullopt;
-              return found->owner();
+              return JobRights{found->owner(), found->scheduling().project()};
             });
           },
           .count = [&controller](const char* outcome) { controller.metrics().Audited(outcome); }};
 }
 
 }  // namespace
+
+void CoordinatorServer::EndExpired(Parts& parts) {
+  parts.admission.EndInvalid();
+  const int64_t now_unix_ms = parts.admission.clock().NowUnixMs();
+  for (const std::string& from : parts.gate->CloseExpired(now_unix_ms)) {
+    parts.admission.RecordConnection(
+        from, absl::UnauthenticatedError("the certificate of the connection has expired"));
+  }
+}
+
+// The listening sockets. Errors name --listen.
+absl::Status CoordinatorServer::Open(const ServerOptions& options, bool tls, Parts& parts) {
+  Admission& admission = parts.admission;
+  NIBBLE_ASSIGN_OR_RETURN(const ListenAddress address,
+                          ParseListenAddress("listen", options.listen));
+  ConnectionGate::Options gate = {
+      .limits = options.connections,
+      .answer_ms = options.probe_answer_ms,
+      .accepted =
+          [&parts](int listener, int connection) {
+            grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters taken;
+            taken.listener_fd = listener;
+            taken.fd = connection;
+            parts.acceptor->HandleNewConnection(&taken);
+          },
+      .refused = [&admission](const std::string& from,
+                              const absl::Status& why) { admission.RecordConnection(from, why); }};
+  if (tls) {
+    gate.silent = [&admission](const std::string& from) {
+      admission.RecordConnection(
+          from, absl::UnauthenticatedError("the connection ended before its first call: its TLS "
+                                           "handshake failed, or the peer gave it up"));
+    };
+  }
+  auto listening = ConnectionGate::Listen(address, std::move(gate));
+  if (!listening.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "listen: '", options.listen, "' cannot be listened on: ", listening.status().message(),
+        "; the port is taken, or the address is not this machine's; choose another "
+        "with --listen"));
+  }
+  parts.gate = *std::move(listening);
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     Controller& controller, const ServerOptions& options) {
@@ -312,24 +400,34 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   described.push_back("grpc.health.v1.Health");
   parts->reflection = std::make_unique<ReflectionService>(parts->admission, std::move(described));
   grpc::EnableDefaultHealthCheckService(true);
+  NIBBLE_RETURN_IF_ERROR(Open(options, tls, *parts));
   grpc::ServerBuilder builder;
-  // A second coordinator on the port is an error; without this, both would get connections.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);
   SetConnectionLimits(options, builder);
-  CountCalls(controller.metrics(), builder);
-  builder.AddListeningPort(options.listen, credentials->ForServer(), &parts->port);
+  CountCalls(
+      controller.metrics(),
+      [gate = parts->gate.get()](const grpc::ServerContextBase& context) {
+        const std::string peer = context.peer();
+        if (!gate->Called(peer)) return;
+        const int64_t expires = PeerExpiryUnixMs(*context.auth_context());
+        if (expires > 0) gate->Expires(peer, expires);
+      },
+      builder);
+  using External = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
+  parts->acceptor = builder.experimental().AddExternalConnectionAcceptor(External::FROM_FD,
+                                                                         credentials->ForServer());
   builder.RegisterService(parts->coordinator.get());
   builder.RegisterService(parts->access.get());
   builder.RegisterService(parts->worker_link.get());
   builder.RegisterService(parts->reflection.get());
   parts->server = builder.BuildAndStart();
-  if (parts->server == nullptr || parts->port == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("listen: '", options.listen,
-                     "' cannot be listened on: the port is taken, or the address is not this "
-                     "machine's; choose another with --listen"));
+  if (parts->server == nullptr) {
+    return absl::FailedPreconditionError("gRPC: the server does not start");
+  }
+  parts->gate->Start();
+  if (options.authenticator != nullptr) {
+    parts->expiries = std::make_unique<EverySecond>([&parts = *parts] { EndExpired(parts); });
   }
   std::unique_ptr<CoordinatorServer> server(new CoordinatorServer(std::move(parts)));
   server->SetServing(true);
@@ -340,7 +438,7 @@ CoordinatorServer::CoordinatorServer(std::unique_ptr<Parts> parts) : parts_(std:
 
 CoordinatorServer::~CoordinatorServer() { Shutdown(0); }
 
-int CoordinatorServer::port() const { return parts_->port; }
+int CoordinatorServer::port() const { return parts_->gate->port(); }
 
 void CoordinatorServer::SetServing(bool serving) {
   grpc::HealthCheckServiceInterface& health = *parts_->server->GetHealthCheckService();
@@ -349,6 +447,7 @@ void CoordinatorServer::SetServing(bool serving) {
 }
 
 void CoordinatorServer::Shutdown(int64_t grace_ms) {
+  parts_->gate->StopAccepting();
   parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms));
   parts_->server->Wait();
 }

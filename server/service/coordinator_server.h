@@ -2,9 +2,10 @@
 // on one port.
 //
 // It refuses to listen off loopback without TLS and authentication unless `insecure` is set. The
-// server bounds the size of messages, the rate of requests and the memory of
-// gRPC's buffers; the controller bounds the number of streams and waits. Connections that are idle
-// or no longer answer are closed.
+// server bounds the number of connections, the size of messages, the rate of requests and the
+// memory of gRPC's buffers; the controller bounds the number of streams and waits. Connections that
+// are idle or no longer answer are closed. Connections that are refused, and with TLS those that
+// end before their first call, are in the audit log.
 //
 // Ownership: borrows the controller; owns the gRPC server, which its destructor shuts down.
 // Thread-safety: all methods may be called from any thread.
@@ -18,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/connections/connection_gate.h"
 #include "server/service/admission.h"
 #include "server/service/services.h"
 
@@ -34,7 +36,8 @@ struct ServerOptions {
   std::shared_ptr<const Credentials> credentials;  // null: no TLS
   Authenticator* authenticator = nullptr;          // null: callers are not authenticated
   AuditLog* audit = nullptr;                       // null: none
-  int streams_per_caller = 256;       // watches and log streams of one authenticated caller
+  int streams_per_caller = 256;  // watches, waits and log streams of one authenticated caller
+  ConnectionLimits connections;
   int max_message_bytes = 8 << 20;    // of a received message
   int64_t buffer_bytes = 512 << 20;   // gRPC's buffers of all connections
   int streams_per_connection = 4096;  // concurrent calls of one connection
@@ -65,6 +68,9 @@ class CoordinatorServer {
  private:
   struct Parts;
   explicit CoordinatorServer(std::unique_ptr<Parts> parts);
+  static absl::Status Open(const ServerOptions& options, bool tls, Parts& parts);
+  // Ends what tokens and certificates that have expired hold open.
+  static void EndExpired(Parts& parts);
 
   const std::unique_ptr<Parts> parts_;
 };

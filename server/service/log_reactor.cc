@@ -23,6 +23,7 @@
 #include "proto/nibble/v1/rank_log.grpc.pb.h"
 #include "server/controller/controller.h"
 #include "server/controller/reads.h"
+#include "server/service/admission.h"
 #include "server/service/reactor_gate.h"
 #include "server/state/limits.h"
 
@@ -87,14 +88,18 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
  public:
   LogReactor(Controller& controller, const LogLimits& limits, OpenStreams open,
              std::shared_ptr<const Credentials> to_workers, const v1::StreamLogsRequest& request,
-             const absl::Status& refused, std::shared_ptr<void> place)
+             const absl::Status& refused, std::shared_ptr<OpenCall> place)
       : controller_(controller),
         limits_(limits),
         open_(std::move(open)),
         to_workers_(std::move(to_workers)),
         request_(request),
         place_(std::move(place)) {
-    gate_->Reach(&LogReactor::Begin, refused);
+    const std::shared_ptr<OpenCall> kept = place_;
+    const auto gate = gate_;
+    gate->Reach(&LogReactor::Begin, refused);
+    // This reactor may be gone by now.
+    kept->EndWith([gate](const absl::Status& why) { gate->Reach(&LogReactor::End, why); });
   }
 
  private:
@@ -369,7 +374,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   const OpenStreams open_;
   const std::shared_ptr<const Credentials> to_workers_;
   const v1::StreamLogsRequest request_;
-  const std::shared_ptr<void> place_;
+  const std::shared_ptr<OpenCall> place_;
   LogAttempt attempt_ ABSL_GUARDED_BY(gate_->mutex);  // number 0: none yet
   int32_t tail_lines_ ABSL_GUARDED_BY(gate_->mutex) = 0;
   bool at_once_ ABSL_GUARDED_BY(gate_->mutex) = false;  // all ranks are read at once
@@ -390,7 +395,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamRankLogs(
     Controller& controller, const LogLimits& limits, const OpenStreams& open,
     std::shared_ptr<const Credentials> to_workers, const v1::StreamLogsRequest& request,
-    const absl::Status& refused, std::shared_ptr<void> place) {
+    const absl::Status& refused, std::shared_ptr<OpenCall> place) {
   return new LogReactor(controller, limits, open, std::move(to_workers), request, refused,
                         std::move(place));
 }

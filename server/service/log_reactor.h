@@ -33,6 +33,7 @@ namespace nibble {
 
 class Controller;
 class Credentials;
+class OpenCall;
 namespace v1 {
 class StreamLogsRequest;
 class StreamLogsResponse;
@@ -49,11 +50,11 @@ struct LogLimits {
 using OpenStreams = std::shared_ptr<std::atomic<int>>;
 
 // The stream that serves the request; ends at once with `refused` unless that is OK. Keeps `place`
-// until it is over. `to_workers`: of its channels.
+// until it is over, and ends with it. `to_workers`: of its channels.
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamRankLogs(
     Controller& controller, const LogLimits& limits, const OpenStreams& open,
     std::shared_ptr<const Credentials> to_workers, const v1::StreamLogsRequest& request,
-    const absl::Status& refused, std::shared_ptr<void> place);
+    const absl::Status& refused, std::shared_ptr<OpenCall> place);
 
 }  // namespace nibble
 

@@ -1,5 +1,6 @@
 #include "server/service/services.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -46,6 +47,8 @@ std::string RequestIdOf(const Message& request) {
   const auto* const field = request.GetDescriptor()->FindFieldByName("request_id");
   return field == nullptr ? "" : request.GetReflection()->GetString(request, field);
 }
+
+constexpr int kLogShare = 4;
 
 // A change in progress. It is answered by the controller or by its deadline, whichever comes first.
 struct ChangeCall {
@@ -111,19 +114,29 @@ class CoordinatorService : public AdmittedService {
     NIBBLE_READ(DescribeWorker)
     NIBBLE_READ(ListQueues)
     AddUnary<v1::WaitJobRequest, v1::WaitJobResponse>(
-        NIBBLE_PATH(WaitJob),
-        [this](auto& /*context*/, auto& /*caller*/, auto& request, auto& response) {
-          return AwaitJob(controller_, request.message, response, request.status);
+        NIBBLE_PATH(WaitJob), [this](auto& context, auto& caller, auto& request, auto& response) {
+          auto place =
+              this->admission().Open(caller, NIBBLE_PATH(WaitJob), SubjectOf(request.message));
+          if (place.ok()) {
+            return AwaitJob(controller_, request.message, response, request.status,
+                            *std::move(place));
+          }
+          ServerUnaryReactor* const reactor = context.DefaultReactor();
+          reactor->Finish(ToGrpc(place.status()));
+          return reactor;
         });
     AddStream<v1::WatchJobsRequest, v1::WatchJobsResponse>(
-        NIBBLE_PATH(WatchJobs), [this](auto& request, std::shared_ptr<void> place) {
+        NIBBLE_PATH(WatchJobs), [this](auto& request, std::shared_ptr<OpenCall> place) {
           return StreamWatch(controller_, request.message, request.status, std::move(place));
         });
     AddStream<v1::StreamLogsRequest, v1::StreamLogsResponse>(
-        NIBBLE_PATH(StreamLogs), [this](auto& request, std::shared_ptr<void> place) {
+        NIBBLE_PATH(StreamLogs),
+        [this](auto& request, std::shared_ptr<OpenCall> place) {
           return StreamRankLogs(controller_, limits_.logs, open_logs_, to_workers_, request.message,
                                 request.status, std::move(place));
-        });
+        },
+        // There are few, so one caller gets a part of them.
+        std::max(1, limits_.logs.streams / kLogShare));
 #undef NIBBLE_PATH
 #undef NIBBLE_CHANGE
 #undef NIBBLE_READ
@@ -182,7 +195,7 @@ class CoordinatorService : public AdmittedService {
       reactor->Finish(ToGrpc(status));
       call->alarm.Cancel();
     };
-    controller_.requests().Change(request, caller.author, answer, done);
+    controller_.requests().Change(request, caller.author, answer, done, caller.access.projects);
     return reactor;
   }
 
@@ -247,7 +260,12 @@ class LinkReactor
               const absl::StatusOr<CallerIdentity>& caller)
       : controller_(controller), admission_(admission) {
     absl::Status status = caller.status();
-    if (caller.ok()) caller_ = *caller;
+    if (caller.ok()) {
+      caller_ = *caller;
+      auto place = admission.Open(caller_, kConnectCall, absl::StrCat("worker ", caller_.author));
+      status = place.status();
+      if (place.ok()) place_ = *std::move(place);
+    }
     std::shared_ptr<WorkerSession> session;
     if (status.ok()) {
       auto opened = controller.sessions().Open(
@@ -256,7 +274,12 @@ class LinkReactor
       status = opened.status();
       if (opened.ok()) session = *std::move(opened);
     }
-    gate_->Reach(&LinkReactor::Begin, std::move(session), status);
+    const std::shared_ptr<OpenCall> kept = place_;
+    const auto gate = gate_;
+    gate->Reach(&LinkReactor::Begin, std::move(session), status);
+    // This reactor may be gone by now.
+    if (kept == nullptr) return;
+    kept->EndWith([gate](const absl::Status& why) { gate->Reach(&LinkReactor::End, why); });
   }
 
   void OnReadDone(bool ok) override {
@@ -331,6 +354,7 @@ class LinkReactor
   Controller& controller_;
   Admission& admission_;
   CallerIdentity caller_;                   // set by the constructor
+  std::shared_ptr<OpenCall> place_;         // as caller_; null: the caller is refused
   bool recorded_ = false;                   // the worker's connection is in the audit log
   std::shared_ptr<WorkerSession> session_;  // set by Begin, before any report
   Received<v1::ConnectRequest> report_;     // being read, or being processed

@@ -8,6 +8,7 @@
 #include "grpcpp/support/server_callback.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 #include "server/controller/controller.h"
+#include "server/service/admission.h"
 #include "server/service/reactor_gate.h"
 #include "server/service/wire.h"
 #include "server/state/limits.h"
@@ -20,7 +21,7 @@ class WatchReactor
                          v1::WatchJobsResponse> {
  public:
   WatchReactor(WatchFeed& watches, const v1::WatchJobsRequest& request, absl::Status status,
-               std::shared_ptr<void> place)
+               std::shared_ptr<OpenCall> place)
       : watches_(watches), place_(std::move(place)) {
     if (status.ok()) status = CheckBounds(request);
     std::shared_ptr<Watch> watch;
@@ -30,6 +31,8 @@ class WatchReactor
       status = opened.status();
       if (opened.ok()) watch = *std::move(opened);
     }
+    place_->EndWith(
+        [gate = gate_](const absl::Status& why) { gate->Reach(&WatchReactor::End, why); });
     gate_->Reach(&WatchReactor::Begin, std::move(watch), status);
   }
 
@@ -65,7 +68,7 @@ class WatchReactor
   }
 
   WatchFeed& watches_;
-  const std::shared_ptr<void> place_;
+  const std::shared_ptr<OpenCall> place_;
   std::shared_ptr<Watch> watch_;  // set once, by Begin
 };
 
@@ -74,7 +77,7 @@ class WatchReactor
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
                                                              const v1::WatchJobsRequest& request,
                                                              const absl::Status& refused,
-                                                             std::shared_ptr<void> place) {
+                                                             std::shared_ptr<OpenCall> place) {
   return new WatchReactor(controller.watches(), request, refused, std::move(place));
 }
 
@@ -83,13 +86,16 @@ namespace {
 class WaitReactor : public grpc::ServerUnaryReactor {
  public:
   WaitReactor(Controller& controller, const v1::WaitJobRequest& request,
-              v1::WaitJobResponse& response, absl::Status status)
+              v1::WaitJobResponse& response, absl::Status status, std::shared_ptr<OpenCall> place)
       : controller_(controller),
+        place_(std::move(place)),
         gate_(std::make_shared<ReactorGate<WaitReactor>>(this)),
         response_(response) {
     job_.set_job(request.job());
     if (status.ok()) status = CheckBounds(request);
     const auto gate = gate_;
+    // Kept: this reactor, and its place with it, may be gone before the last line.
+    const std::shared_ptr<OpenCall> kept = place_;
     if (!status.ok()) {
       gate->Reach(&WaitReactor::End, status);
       return;
@@ -100,6 +106,7 @@ class WaitReactor : public grpc::ServerUnaryReactor {
     bool waits = false;
     gate->Reach(&WaitReactor::SetWait, number, waits);
     if (!waits && number > 0) controller.watches().EndWait(number);
+    kept->EndWith([gate](const absl::Status& why) { gate->Reach(&WaitReactor::End, why); });
   }
 
   void OnCancel() override {
@@ -134,6 +141,7 @@ class WaitReactor : public grpc::ServerUnaryReactor {
   }
 
   Controller& controller_;
+  const std::shared_ptr<OpenCall> place_;
   const std::shared_ptr<ReactorGate<WaitReactor>> gate_;
   v1::DescribeJobRequest job_;
   v1::WaitJobResponse& response_;
@@ -144,8 +152,9 @@ class WaitReactor : public grpc::ServerUnaryReactor {
 }  // namespace
 
 grpc::ServerUnaryReactor* AwaitJob(Controller& controller, const v1::WaitJobRequest& request,
-                                   v1::WaitJobResponse& response, const absl::Status& refused) {
-  return new WaitReactor(controller, request, response, refused);
+                                   v1::WaitJobResponse& response, const absl::Status& refused,
+                                   std::shared_ptr<OpenCall> place) {
+  return new WaitReactor(controller, request, response, refused, std::move(place));
 }
 
 }  // namespace nibble

@@ -18,6 +18,7 @@ class ServerWriteReactor;
 namespace nibble {
 
 class Controller;
+class OpenCall;
 namespace v1 {
 class WaitJobRequest;
 class WaitJobResponse;
@@ -26,15 +27,16 @@ class WatchJobsResponse;
 }  // namespace v1
 
 // The stream that serves the request; ends at once with `refused` unless that is OK. Keeps `place`
-// until it is over.
+// until it is over, and ends with it.
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
                                                              const v1::WatchJobsRequest& request,
                                                              const absl::Status& refused,
-                                                             std::shared_ptr<void> place);
+                                                             std::shared_ptr<OpenCall> place);
 
-// The call that fills the response; ends at once with `refused` unless that is OK.
+// The call that fills the response. `refused` and `place`: as above.
 grpc::ServerUnaryReactor* AwaitJob(Controller& controller, const v1::WaitJobRequest& request,
-                                   v1::WaitJobResponse& response, const absl::Status& refused);
+                                   v1::WaitJobResponse& response, const absl::Status& refused,
+                                   std::shared_ptr<OpenCall> place);
 
 }  // namespace nibble
 

@@ -149,6 +149,9 @@ absl::Status CheckPolicy(const v1::RestartPolicy& policy) {
 absl::Status CheckScheduling(const v1::JobScheduling& scheduling, const Draft& draft) {
   NIBBLE_RETURN_IF_ERROR(
       CheckRange("scheduling.priority", scheduling.priority(), -kMaxPriority, kMaxPriority));
+  if (!scheduling.project().empty()) {
+    NIBBLE_RETURN_IF_ERROR(CheckName("scheduling.project", scheduling.project()));
+  }
   if (draft.queues.Find(scheduling.queue()) == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("scheduling.queue: there is no '", scheduling.queue(), "'"));

@@ -83,6 +83,33 @@ TEST_F(AttemptTest, LateShardFromOldAttemptIsRefused) {
   EXPECT_EQ(cluster_.state().NewestGood(job_), nullptr);
 }
 
+TEST_F(AttemptTest, AShardIsFirstReportedByTheWorkerThatRunsItsRank) {
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  const std::string owner = Job().attempt().placements(0).worker();
+  v1::ShardReport claimed;
+  claimed.mutable_ref()->set_job(job_);
+  claimed.mutable_ref()->set_step(10);
+  claimed.mutable_ref()->set_attempt(1);
+  claimed.set_rank(0);
+  claimed.set_world(Job().attempt().world());
+  claimed.set_bytes(1000);
+  claimed.set_manifest_crc32c(77);
+  for (const v1::Placement& placement : Job().attempt().placements()) {
+    if (placement.worker() == owner) continue;
+    const absl::Status refused = cluster_.Run(
+        DecideShardReport(cluster_.state(), placement.worker(), claimed, cluster_.caller()));
+    EXPECT_EQ(refused.code(), Code::kPermissionDenied) << refused;
+  }
+  ASSERT_GT(Job().attempt().placements_size(), 1);
+  EXPECT_TRUE(cluster_.state().CheckpointsOf(job_).empty());
+  // The true one is not in its way, and others may hold copies of it from then on.
+  EXPECT_EQ(cluster_.Shard(job_, 10, 0), absl::OkStatus());
+  claimed.set_manifest_crc32c(1);
+  EXPECT_EQ(cluster_.Run(DecideShardReport(cluster_.state(), Job().attempt().placements(1).worker(),
+                                           claimed, cluster_.caller())),
+            absl::OkStatus());
+}
+
 TEST_F(AttemptTest, NumbersGrowAndAreNeverReused) {
   for (int64_t number = 1; number <= 3; ++number) {
     cluster_.now_ms += kMaxBackoffMs;

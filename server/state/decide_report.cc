@@ -310,6 +310,29 @@ MaybeUpdate DecideGangReport(const State& state, const std::string& worker, int6
   return decide::Checked(state, std::move(update));
 }
 
+namespace {
+
+// PermissionDenied: the shard is of a live attempt, and its rank runs on another worker. Whoever
+// reports a shard first says what its bytes are.
+absl::Status CheckFirstHolder(const State& state, const std::string& worker,
+                              const v1::ShardReport& report) {
+  const v1::JobRecord* const job = state.FindJob(report.ref().job());
+  if (job == nullptr || !job->has_attempt() || job->attempt().number() != report.ref().attempt()) {
+    return absl::OkStatus();
+  }
+  for (const v1::Placement& placement : job->attempt().placements()) {
+    const bool runs_it = placement.first_rank() <= report.rank() &&
+                         report.rank() < placement.first_rank() + placement.slots_size();
+    if (!runs_it || placement.worker() == worker) continue;
+    return absl::PermissionDeniedError(absl::StrCat(
+        "worker: '", worker, "' reports the shard of rank ", report.rank(), " of the ",
+        CheckpointText(report.ref()), " before ", placement.worker(), ", which runs that rank"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 MaybeUpdate DecideShardReport(const State& state, const std::string& worker,
                               const v1::ShardReport& report, const Caller& caller) {
   NIBBLE_RETURN_IF_ERROR(CheckBounds(report));
@@ -331,6 +354,7 @@ MaybeUpdate DecideShardReport(const State& state, const std::string& worker,
     holder.set_held(true);
     return decide::Checked(state, std::move(update));
   }
+  if (known == nullptr) NIBBLE_RETURN_IF_ERROR(CheckFirstHolder(state, worker, report));
   v1::ShardStored& stored = *update.add_facts()->mutable_shard_stored();
   *stored.mutable_ref() = report.ref();
   stored.set_rank(report.rank());

@@ -67,6 +67,26 @@ absl::StatusOr<v1::JobScheduling> Complete(v1::JobScheduling scheduling, const J
   return scheduling;
 }
 
+// The project of a new job: the wanted one, or the caller's if it has one alone.
+absl::Status SetProject(const Caller& caller, v1::JobScheduling& scheduling) {
+  const std::string& wanted = scheduling.project();
+  if (caller.projects.empty()) return absl::OkStatus();
+  if (wanted.empty() && caller.projects.size() == 1) {
+    scheduling.set_project(caller.projects.front());
+    return absl::OkStatus();
+  }
+  if (std::count(caller.projects.begin(), caller.projects.end(), wanted) > 0) {
+    return absl::OkStatus();
+  }
+  const std::string allowed =
+      absl::StrCat("; allowed for ", caller.author, ": ", absl::StrJoin(caller.projects, ", "));
+  if (wanted.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("scheduling.project: not set", allowed, " ('nibble job submit --project')"));
+  }
+  return absl::PermissionDeniedError(absl::StrCat("scheduling.project: '", wanted, "'", allowed));
+}
+
 void AddLabels(const std::vector<NamedText>& texts,
                google::protobuf::RepeatedPtrField<v1::Label>& labels) {
   for (const NamedText& text : texts) {
@@ -226,6 +246,7 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   NIBBLE_ASSIGN_OR_RETURN(const v1::JobShape shape, ShapeOf(spec));
   NIBBLE_ASSIGN_OR_RETURN(v1::JobScheduling scheduling,
                           Complete(SchedulingOf(spec, request.scheduling()), spec));
+  NIBBLE_RETURN_IF_ERROR(SetProject(caller, scheduling));
   v1::JobSubmitted& submitted = AddSubmission(state, spec.name, caller, update);
   submitted.set_spec_yaml(request.spec_yaml());
   *submitted.mutable_shape() = shape;
@@ -344,6 +365,7 @@ absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const C
   NIBBLE_ASSIGN_OR_RETURN(
       v1::JobScheduling scheduling,
       Complete(request.has_scheduling() ? request.scheduling() : parent->scheduling(), spec));
+  NIBBLE_RETURN_IF_ERROR(SetProject(caller, scheduling));
   NIBBLE_RETURN_IF_ERROR(CheckTimeline(timeline, 0, spec, scheduling.allowed_ranks()));
   v1::JobSubmitted& submitted = AddSubmission(state, spec.name, caller, update);
   submitted.set_spec_yaml(ToYaml(spec));

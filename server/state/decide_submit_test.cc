@@ -180,6 +180,28 @@ TEST(Request, ASpecSetsTheSchedulingOfItsJob) {
   EXPECT_EQ(policy.max_backoff_ms(), 20'000);
 }
 
+TEST(Request, AJobHasTheProjectOfItsRequestWithinThoseOfItsCaller) {
+  TestCluster cluster;
+  const auto submit = [&](const std::string& id, const std::string& project,
+                          const std::vector<std::string>& projects) {
+    v1::SubmitJobRequest request = Submission(id);
+    request.mutable_scheduling()->set_project(project);
+    Caller caller = cluster.caller();
+    caller.projects = projects;
+    const auto decided = Decide(cluster.state(), request, caller);
+    return decided.ok()
+               ? absl::StatusOr<std::string>(decided->response.job().scheduling().project())
+               : absl::StatusOr<std::string>(decided.status());
+  };
+  EXPECT_EQ(*submit("request-1", "", {}), "");
+  EXPECT_EQ(*submit("request-2", "speech", {}), "speech");
+  EXPECT_EQ(*submit("request-3", "", {"nlp"}), "nlp");
+  EXPECT_EQ(*submit("request-4", "nlp", {"speech", "nlp"}), "nlp");
+  EXPECT_EQ(submit("request-5", "nlp", {"speech"}).status().code(), Code::kPermissionDenied);
+  EXPECT_EQ(submit("request-6", "", {"speech", "nlp"}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(submit("request-7", "../etc", {}).status().code(), Code::kInvalidArgument);
+}
+
 TEST(Request, FieldsOfARequestOverrideTheSpec) {
   TestCluster cluster;
   v1::SubmitJobRequest request = Submission("abcdefgh");

@@ -23,6 +23,7 @@ constexpr FieldLimit kLimits[] = {
     {"worker", kMaxNameBytes},
     {"holder", kMaxNameBytes},
     {"queue", kMaxNameBytes},
+    {"project", kMaxNameBytes},
     {"cohort", kMaxNameBytes},
     {"cluster", kMaxNameBytes},
     {"model", kMaxNameBytes},

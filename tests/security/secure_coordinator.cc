@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/metrics/exposition_testing.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
@@ -98,8 +99,10 @@ void SecureCoordinator::Start(const std::vector<std::string>& more_flags) {
                                     "--bootstrap-token-file",
                                     Path("bootstrap")};
   flags.insert(flags.end(), more_flags.begin(), more_flags.end());
-  auto started = CoordinatorProcess::Start(
-      {.program = CoordinatorProgram(), .store = Path("store"), .flags = std::move(flags)});
+  auto started = CoordinatorProcess::Start({.program = CoordinatorProgram(),
+                                            .store = Path("store"),
+                                            .flags = std::move(flags),
+                                            .http = "127.0.0.1:0"});
   ASSERT_EQ(started.status(), absl::OkStatus());
   process_ = *std::move(started);
 }
@@ -117,7 +120,18 @@ std::string SecureCoordinator::Bootstrap() const {
   return std::string(absl::StripAsciiWhitespace(TextOf(Path("bootstrap"))));
 }
 
-std::string SecureCoordinator::MakeToken(const std::string& name, v1::Role role, int64_t valid_ms) {
+grpc::Status SecureCoordinator::TryMakeToken(const std::string& caller, const std::string& name,
+                                             v1::Role role) {
+  v1::CreateTokenRequest request;
+  request.set_name(name);
+  request.set_role(role);
+  request.set_secret_sha256(Sha256(*NewTokenText()));
+  v1::CreateTokenResponse made;
+  return v1::Access::NewStub(Connect())->CreateToken(CallWith(caller).get(), request, &made);
+}
+
+std::string SecureCoordinator::MakeToken(const std::string& name, v1::Role role, int64_t valid_ms,
+                                         const std::vector<std::string>& projects) {
   const auto text = NewTokenText();
   EXPECT_EQ(text.status(), absl::OkStatus());
   v1::CreateTokenRequest request;
@@ -125,6 +139,7 @@ std::string SecureCoordinator::MakeToken(const std::string& name, v1::Role role,
   request.set_role(role);
   request.set_valid_ms(valid_ms);
   request.set_secret_sha256(Sha256(*text));
+  request.mutable_projects()->Assign(projects.begin(), projects.end());
   v1::CreateTokenResponse made;
   const grpc::Status status =
       v1::Access::NewStub(Connect())->CreateToken(CallWith(Bootstrap()).get(), request, &made);
@@ -149,6 +164,12 @@ std::string SecureCoordinator::MakeJwt(const std::string& claims, const std::str
   if (algorithm == "none") return text + ".";
   return absl::StrCat(text, ".",
                       absl::WebSafeBase64Escape(SignatureOf(forged ? other_key_ : jwt_key_, text)));
+}
+
+std::string SecureCoordinator::Metrics() const {
+  const auto page = HttpGet(process_->http_port(), "/metrics");
+  EXPECT_EQ(page.status(), absl::OkStatus());
+  return page.ok() ? *page : "";
 }
 
 std::vector<nlohmann::json> SecureCoordinator::Audit() const {

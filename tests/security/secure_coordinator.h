@@ -43,12 +43,17 @@ class SecureCoordinator {
   // The token of the first operator, which the coordinator has made.
   std::string Bootstrap() const;
   // The text of a new token, by the first operator. 0: valid forever.
-  std::string MakeToken(const std::string& name, v1::Role role, int64_t valid_ms = 0);
+  std::string MakeToken(const std::string& name, v1::Role role, int64_t valid_ms = 0,
+                        const std::vector<std::string>& projects = {});
+  // What another caller gets for making one.
+  grpc::Status TryMakeToken(const std::string& caller, const std::string& name, v1::Role role);
   void RevokeToken(const std::string& text);
   // A signed JWT; `forged`: with another key than the coordinator's.
   std::string MakeJwt(const std::string& claims, const std::string& algorithm = "ES256",
                       bool forged = false) const;
 
+  // The page of its metrics.
+  std::string Metrics() const;
   // The audit log so far.
   std::vector<nlohmann::json> Audit() const;
   // Whether it has an entry with these values: names and values in turn.

@@ -68,8 +68,30 @@ absl::Status AllowedRoots::CheckSpec(const JobSpec& spec) const {
   if (!spec.data.tokenizer_model.empty()) {
     NIBBLE_RETURN_IF_ERROR(Check("data.tokenizer_model", spec.data.tokenizer_model));
   }
-  if (spec.init_from.path.empty()) return absl::OkStatus();
-  return Check("init_from.path", spec.init_from.path);
+  if (!spec.init_from.path.empty()) {
+    NIBBLE_RETURN_IF_ERROR(Check("init_from.path", spec.init_from.path));
+  }
+  for (const NamedText& variable : spec.env) {
+    if (variable.text.find('/') == std::string::npos) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("env.", variable.name, ": '", variable.text,
+                     "' has a '/'; on this worker no variable may have a path "
+                     "(nibble-worker --root)"));
+  }
+  return CheckTensorboard(spec.output.tensorboard);
+}
+
+absl::Status AllowedRoots::CheckTensorboard(const std::string& path) const {
+  constexpr char kTensorboard[] = "output.tensorboard";
+  if (path.starts_with("/")) return Check(kTensorboard, path);
+  // Relative to the directory of the job, which has no links.
+  const fs::path inside = fs::path(path).lexically_normal();
+  if (inside.empty() || *inside.begin() != "..") return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(kTensorboard, ": '", path,
+                   "' leads out of the job's directory; allowed: a directory in it, "
+                   "or below ",
+                   absl::StrJoin(roots_, ", "), " (nibble-worker --root)"));
 }
 
 }  // namespace nibble

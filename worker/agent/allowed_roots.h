@@ -1,6 +1,9 @@
-// The directories that jobs may name: paths of data, tokenizers and initial weights in specs, and
-// destinations of exports. A job runs with the daemon's rights, so without roots it reads and
-// writes whatever the daemon may.
+// The directories that jobs may name: paths of data, tokenizers, initial weights and TensorBoard's
+// files in specs, and destinations of exports. A job runs with the daemon's rights, so without
+// roots it reads and writes whatever the daemon may.
+//
+// With roots no environment variable of a spec may have a path: libraries read variables with names
+// of files to write and of code to load.
 //
 // Paths are resolved first, with symbolic links and "..". A path is checked when a job or task
 // starts; what a directory under a root links to is the matter of those who may write there.
@@ -29,13 +32,16 @@ class AllowedRoots {
 
   bool any() const { return !roots_.empty(); }
 
-  // InvalidArgument, naming field, path, what it resolves to and the roots, unless the path is under
-  // a root. It need not exist.
+  // InvalidArgument, naming field, path, what it resolves to and the roots, unless the path is
+  // under a root. It need not exist.
   absl::Status Check(absl::string_view field, const std::string& path) const;
-  // Check of each path in the spec that ranks read.
+  // Check of each path in the spec that ranks read or write, except output.directory, which the
+  // daemon chooses.
   absl::Status CheckSpec(const JobSpec& spec) const;
 
  private:
+  absl::Status CheckTensorboard(const std::string& path) const;
+
   std::vector<std::string> roots_;  // resolved; empty: everything is allowed
 };
 

@@ -2,11 +2,15 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <set>
 #include <string>
 
 #include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "job/job_fields.h"
 #include "job/job_spec.h"
 
 namespace nibble {
@@ -82,6 +86,67 @@ TEST_F(AllowedRootsTest, EachPathOfASpecIsChecked) {
   other = spec;
   other.data.train[0].path = directory_.Path("data/pair");
   EXPECT_THAT(refused(other), HasSubstr("pair.bin"));
+}
+
+// A new field with a path fails here until it is checked.
+TEST_F(AllowedRootsTest, NoPathFieldOfASpecLeadsOutOfTheRoots) {
+  using Set = std::function<void(JobSpec&, const std::string&)>;
+  const std::map<std::string, Set> fields = {
+      {"data.train[].path",
+       [](JobSpec& spec, const std::string& path) { spec.data.train.push_back({.path = path}); }},
+      {"data.validation[].path",
+       [](JobSpec& spec, const std::string& path) {
+         spec.data.validation.push_back({.path = path});
+       }},
+      {"data.tokenizer_model",
+       [](JobSpec& spec, const std::string& path) { spec.data.tokenizer_model = path; }},
+      {"init_from.path",
+       [](JobSpec& spec, const std::string& path) { spec.init_from.path = path; }},
+      {"output.tensorboard",
+       [](JobSpec& spec, const std::string& path) { spec.output.tensorboard = path; }},
+      {"output.directory", nullptr},  // the daemon replaces it
+  };
+  std::set<std::string> known, found;
+  for (const auto& [name, set] : fields) known.insert(name);
+  for (const FieldDoc& doc : JobFieldDocs()) {
+    if (doc.allowed == "a path" || doc.allowed == "a path or nothing") found.insert(doc.path);
+  }
+  EXPECT_EQ(found, known);
+  for (const auto& [name, set] : fields) {
+    if (set == nullptr) continue;
+    for (const std::string& path :
+         {std::string("/etc/passwd"), std::string("../../etc/passwd"), std::string("x/../../y"),
+          directory_.Path("data/../secret.txt"), directory_.Path("data-2/x")}) {
+      JobSpec spec;
+      set(spec, path);
+      const absl::Status refused = roots_.CheckSpec(spec);
+      EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << name << " " << path;
+      EXPECT_THAT(std::string(refused.message()), HasSubstr(name.substr(0, name.find('['))))
+          << path;
+    }
+    JobSpec spec;
+    set(spec, directory_.Path("data/corpus"));
+    EXPECT_EQ(roots_.CheckSpec(spec), absl::OkStatus()) << name;
+  }
+}
+
+TEST_F(AllowedRootsTest, FilesOfTensorBoardMayBeInTheJobsDirectory) {
+  JobSpec spec;
+  for (const char* inside : {"", "board", "a/../board", "./board"}) {
+    spec.output.tensorboard = inside;
+    EXPECT_EQ(roots_.CheckSpec(spec), absl::OkStatus()) << inside;
+  }
+}
+
+TEST_F(AllowedRootsTest, VariablesNameNoFiles) {
+  JobSpec spec;
+  spec.env = {{"OMP_NUM_THREADS", "4"}, {"NCCL_DEBUG_FILE", "/tmp/out"}};
+  const absl::Status refused = roots_.CheckSpec(spec);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("env.NCCL_DEBUG_FILE: '/tmp/out'"));
+  EXPECT_EQ(AllowedRoots().CheckSpec(spec), absl::OkStatus());
+  spec.env.pop_back();
+  EXPECT_EQ(roots_.CheckSpec(spec), absl::OkStatus());
 }
 
 TEST_F(AllowedRootsTest, WithoutRootsEverythingIsAllowed) {

@@ -119,7 +119,9 @@ absl::Status Daemon::Prepare() {
       .fetched = [this](
                      double seconds, int64_t bytes,
                      const absl::Status& status) { metrics_->Fetched(seconds, bytes, status); }});
-  meetings_ = std::make_unique<MeetingPoints>(HostOf(options_.identity.address()));
+  const std::string& own = options_.collectives.address;
+  const std::string ranks_host = own.empty() ? HostOf(options_.identity.address()) : own;
+  meetings_ = std::make_unique<MeetingPoints>(ranks_host);
   standby_ = std::make_unique<StandbyRanks>(supervisor_.get());
   home_ = {.supervisor = supervisor_.get(),
            .registry = registry_.get(),
@@ -130,7 +132,8 @@ absl::Status Daemon::Prepare() {
            .security = options_.security,
            .roots = options_.roots,
            .worker = options_.identity.name(),
-           .host = HostOf(options_.identity.address()),
+           .host = ranks_host,
+           .nccl_interface = options_.collectives.interface,
            .clock = SteadyMs,
            .changed = [this] { Wake(); },
            .log = log,
@@ -149,8 +152,9 @@ absl::Status Daemon::Prepare() {
   services.push_back(MakeShardService(*registry_, options_.identity.name()));
   services.push_back(MakeLogs());
   services.push_back(MakeMeetingService(*meetings_));
-  NIBBLE_ASSIGN_OR_RETURN(peers_, PeerServer::Start(options_.identity.address(), options_.security,
-                                                    std::move(services)));
+  NIBBLE_ASSIGN_OR_RETURN(
+      peers_, PeerServer::Start(options_.identity.address(), options_.security, std::move(services),
+                                [this](const std::string& refusal) { Log(refusal); }));
   options_.identity.set_address(peers_->address());
   NIBBLE_ASSIGN_OR_RETURN(http_, ServeWorkerHttp(*metrics_, options_.http));
   if (http_ != nullptr) {

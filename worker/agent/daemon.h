@@ -42,6 +42,7 @@
 #include "worker/agent/card_watch.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/checkpoint_tasks.h"
+#include "worker/agent/collective_address.h"
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/data_directory.h"
 #include "worker/agent/desired_state.h"
@@ -68,11 +69,12 @@ class Daemon {
     std::string nvml = kNvmlLibrary;  // the library that reports on the cards
     std::string coordinator;          // host:port
     LinkSecurity security;
-    bool insecure = false;       // listen off loopback without authenticating callers
-    AllowedRoots roots;          // of the paths that jobs and exports name
-    std::string data_directory;  // absolute; made if absent
-    std::string trainer;         // path of nibble-trainer
-    std::string exporter;        // path of nibble-export
+    bool insecure = false;          // listen off loopback without authenticating callers
+    AllowedRoots roots;             // of the paths that jobs and exports name
+    CollectiveAddress collectives;  // of ranks; by default the host of the daemon's address
+    std::string data_directory;     // absolute; made if absent
+    std::string trainer;            // path of nibble-trainer
+    std::string exporter;           // path of nibble-export
     std::chrono::milliseconds beat{1000};
     Backoff::Options backoff;
     WatchdogLimits watchdog;

@@ -227,6 +227,10 @@ absl::Status Gang::StartRank(Rank& rank, const std::string& rendezvous) {
     program.memory_node = home_.pins[slot].memory_node;
   }
   // The daemon's variables override those of the spec.
+  if (!home_.nccl_interface.empty()) {
+    // "=": this name, and none that begins with it.
+    program.environment["NCCL_SOCKET_IFNAME"] = absl::StrCat("=", home_.nccl_interface);
+  }
   if (!home_.cards.empty()) {
     if (slot >= home_.cards.size()) {
       return absl::InvalidArgumentError(

@@ -96,6 +96,7 @@ struct GangHome {
   AllowedRoots roots;                           // of the paths in specs
   std::string worker;                           // this one's name
   std::string host;                             // at which other workers' ranks reach this one's
+  std::string nccl_interface;                   // of ranks on cards; empty: NCCL chooses
   LinkHost::Clock clock;                        // milliseconds, monotonic
   std::function<void()> changed;                // a rank or a gang's thread has something to report
   std::function<void(const std::string&)> log;  // a line for people; may be null

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "absl/types/span.h"
 #include "common/crc32c.h"
 #include "common/errno_error.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "proto/nibble/v1/rank_log.grpc.pb.h"
 #include "proto/nibble/v1/shard_store.grpc.pb.h"
@@ -78,14 +80,53 @@ absl::Status CheckPeerCall(const PeerName& peer, absl::string_view call) {
                                                                    : "nobody"));
 }
 
+namespace {
+
+// Passes on a refusal a second, with the number of those in between.
+class RefusalLog {
+ public:
+  explicit RefusalLog(std::function<void(const std::string&)> write) : write_(std::move(write)) {}
+
+  void Add(const absl::Status& refusal) {
+    if (write_ == nullptr) return;
+    int64_t silent = 0;
+    {
+      const MutexLock lock(&mutex_);
+      const auto now = std::chrono::steady_clock::now();
+      if (written_ && now - *written_ < std::chrono::seconds(1)) {
+        ++silent_;
+        return;
+      }
+      written_ = now;
+      silent = std::exchange(silent_, 0);
+    }
+    write_(absl::StrCat("refused: ", refusal.message(),
+                        silent > 0 ? absl::StrCat(" (and ", silent, " more before)") : ""));
+  }
+
+ private:
+  const std::function<void(const std::string&)> write_;
+  Mutex mutex_;
+  std::optional<std::chrono::steady_clock::time_point> written_ ABSL_GUARDED_BY(mutex_);
+  int64_t silent_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
 void DeletePeerService::operator()(grpc::Service* service) const { delete service; }
 
-absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(const std::string& address,
-                                                              const LinkSecurity& security,
-                                                              std::vector<PeerService> services) {
+absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(
+    const std::string& address, const LinkSecurity& security, std::vector<PeerService> services,
+    std::function<void(const std::string&)> refused) {
+  const auto log = std::make_shared<RefusalLog>(std::move(refused));
   const std::shared_ptr<grpc::ServerCredentials> credentials =
-      security.credentials == nullptr ? grpc::InsecureServerCredentials()
-                                      : security.credentials->ForServer(CheckPeerCall);
+      security.credentials == nullptr
+          ? grpc::InsecureServerCredentials()
+          : security.credentials->ForServer([log](const PeerName& caller, absl::string_view call) {
+              const absl::Status status = CheckPeerCall(caller, call);
+              if (!status.ok()) log->Add(status);
+              return status;
+            });
   std::unique_ptr<PeerServer> peer(new PeerServer);
   peer->services_ = std::move(services);
   int port = 0;

@@ -71,11 +71,12 @@ using PeerService = std::unique_ptr<grpc::Service, DeletePeerService>;
 class PeerServer {
  public:
   // Listens at `address`, host:port; port 0 picks a free one. With TLS callers must present
-  // certificates, and CheckPeerCall applies to their calls. Unavailable if the address cannot be
+  // certificates, and CheckPeerCall applies to their calls; `refused`, if it is not null, gets its
+  // refusals, at most one a second, in gRPC's threads. Unavailable if the address cannot be
   // bound.
-  static absl::StatusOr<std::unique_ptr<PeerServer>> Start(const std::string& address,
-                                                           const LinkSecurity& security,
-                                                           std::vector<PeerService> services);
+  static absl::StatusOr<std::unique_ptr<PeerServer>> Start(
+      const std::string& address, const LinkSecurity& security, std::vector<PeerService> services,
+      std::function<void(const std::string& refusal)> refused = nullptr);
   // Cancels the calls in progress.
   ~PeerServer();
   PeerServer(const PeerServer&) = delete;

@@ -63,6 +63,7 @@ struct Arguments {
   nibble::TlsFiles tls;
   std::string token_file;
   std::vector<std::string> roots;
+  std::string collectives;
   int64_t beat_ms = 1000;
   double hang_steps = 20;
   double hang_seconds = 120;
@@ -171,6 +172,10 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   options.coordinator = arguments.coordinator;
   NIBBLE_ASSIGN_OR_RETURN(options.security, SecurityOf(arguments));
   NIBBLE_ASSIGN_OR_RETURN(options.roots, nibble::AllowedRoots::Make(arguments.roots));
+  if (!arguments.collectives.empty()) {
+    NIBBLE_ASSIGN_OR_RETURN(options.collectives,
+                            nibble::FindCollectiveAddress(arguments.collectives));
+  }
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   options.trainer = arguments.trainer;
   if (options.trainer.empty()) options.trainer = self.parent_path() / "nibble-trainer";
@@ -272,6 +277,9 @@ int main(int argc, char** argv) {
           "PEM file of the authorities that sign the certificates of coordinator and workers");
   app.Add("--token-file", arguments.token_file,
           "File with this worker's token, for a coordinator without TLS that authenticates");
+  app.Add("--collectives", arguments.collectives,
+          "Interface, or IPv4 address of one, for traffic between ranks, which is not encrypted; "
+          "default: the host of --address");
   app.Add("--root", arguments.roots,
           "Directory that paths in specs and destinations of exports must be in; may be repeated; "
           "default: any")
