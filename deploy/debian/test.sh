@@ -33,7 +33,9 @@ cp /etc/resolv.conf "$root/etc/resolv.conf"
 version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' common/version.h)
 commit=$(zcat "$root/usr/share/doc/nibble/changelog.gz" | sed -n 's/.* from commit \(.*\)\.$/\1/p')
 [[ -n $commit ]] || { echo "FAILED: the changelog names no commit" && exit 1; }
-expect "$version, commit $commit" inside nibble --version
+for program in nibble nibble-coordinator nibble-worker nibble-export nibble-trainer; do
+  expect "$program $version, commit $commit" inside $program --version
+done
 expect 'Checkpoint.*jobs' inside man nibble-worker
 expect nibble: inside getent passwd nibble
 expect _nibble inside bash -c 'source /usr/share/bash-completion/completions/nibble && complete -p nibble'

@@ -159,7 +159,9 @@ if ((secure)); then
   refused() { tail -n +"$((lines + 1))" "$work/coordinator.log" | grep -q 'certificate verify failed'; }
   until_true 30 "the coordinator does not refuse an expired certificate" refused
   worker_is "$victim" lost || fail "an expired certificate was accepted"
-  echo "expired: $victim is refused"
+  said() { grep -o 'the certificate .* expired at .*; renew it' "$work/$victim.log"; }
+  until_true 30 "$victim does not say that its certificate has expired" said
+  echo "expired: $victim is refused, and says: $(said | tail -n 1)"
   issue +0
   until_true 60 "$victim does not return with its renewed certificate" worker_is "$victim" present
   echo "renewed: $victim is present"
