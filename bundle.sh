@@ -5,7 +5,7 @@
 #   ./bundle.sh                builds and bundles the service, the checks and the benchmarks
 #   ./bundle.sh PROGRAM...     bundles these programs, which must be built; no bundle.tar.xz
 #
-# On the node, from any directory, each prints a short table last:
+# bundle/INSTALL.md says how to install it as a service. On the node, from any directory, each prints a short table last:
 #
 #   bundle/gpu-check.sh        the quantisers: worked vectors, the CPU's bits, speed
 #   bundle/kernel-checks.sh    GEMMs, attention, Mamba-2, rows, gradients of whole models: compared with the CPU, and timed
@@ -26,7 +26,7 @@ cd "$(dirname "$0")"
 source third_party/debian/install.sh
 
 targets=(
-  //client:nibble //server:nibble-coordinator //worker/agent:nibble-worker //worker/trainer/loop:nibble-trainer
+  //client:nibble //server:nibble-coordinator //worker/agent:nibble-worker //worker/agent:nibble-export //worker/trainer/loop:nibble-trainer
   //kernels/cuda:gpu_check //kernels/cuda/gemm:gemm_check
   //kernels/cuda/layers:attention_check //kernels/cuda/layers:mamba_check //kernels/cuda/layers:row_check
   //bench/nccl:nccl_check //bench/step:gradient_check //bench/step:step_bench //tests/trainer:tests_program
@@ -49,6 +49,16 @@ rm -rf "$out"
 mkdir -p "$out/bin" "$out/lib" "$out/vectors"
 cp testdata/vectors/*.md "$out/vectors/"
 
+# How to install it, with the units of the Debian package for programs in /opt/nibble.
+mkdir -p "$out/systemd" "$out/guide" "$out/examples"
+cp deploy/bundle/INSTALL.md "$out/"
+cp docs/guide/*.md "$out/guide/"
+cp examples/*.yaml "$out/examples/"
+cp deploy/systemd/*.default "$out/systemd/"
+for unit in deploy/systemd/*.service; do
+  sed 's#^ExecStart=/usr/bin/#ExecStart=/opt/nibble/with.sh #' "$unit" > "$out/systemd/${unit##*/}"
+done
+
 # Libraries of glibc and CUDA are the node's; all others are bundled.
 on_node='^(linux-vdso|ld-linux|libc|libm|libdl|librt|libpthread|libresolv|libutil|libanl|libmvec|libnsl)\b|^lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc|nvidia|nvJitLink|cufft|curand|cusparse|cusolver)'
 
@@ -68,6 +78,8 @@ for program in "$@"; do
     fi
   done
 done
+
+[ ! -e "$out/bin/nibble" ] || "$out/bin/nibble" --version > "$out/VERSION"
 
 # Where programs find their libraries: the bundle, CUDA, the system, and NCCL if only a Python package has it.
 cat > "$out/libraries.sh" <<'SCRIPT'
@@ -204,5 +216,6 @@ du -sh "$out" | awk '{ print "bundle: " $1 " in " $2 }'
 if [ $packed = 1 ]; then
   # The programs share most of their code: a dictionary that holds all of them keeps it once.
   tar cf - "$out" | xz --lzma2=preset=1,dict=512MiB > bundle.tar.xz
+  sha256sum bundle.tar.xz > bundle.tar.xz.sha256
   du -sh bundle.tar.xz | awk '{ print "bundle: " $1 " in " $2 }'
 fi

@@ -8,7 +8,7 @@
 #   ./test.sh --interop          also beside PyPI's transformers, llm-compressor, lm-eval, megatron-core and Grafana's SDK, live, in environments of its own
 #   ./test.sh --kubernetes       also the manifests: rendered, and checked against Kubernetes' schemas
 #   ./test.sh --images           also the Debian package and the image: built, installed, and run in containers (needs root)
-#   ./test.sh --hosts            also a cluster on hosts of their own, one of which is cut off (needs root)
+#   ./test.sh --hosts            also a cluster on hosts of their own that loses packets, a host and a certificate (needs root)
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
 # NIBBLE_VECTORS=FILE:FILE names more files of worked vectors (testdata/vectors) to be tried.
 set -uo pipefail
@@ -110,7 +110,10 @@ run_script() {
 }
 if ((kubernetes)); then run_script "the manifests for Kubernetes" deploy/kubernetes/test.sh; fi
 if ((images)); then run_script "the Debian package and the image" deploy/images/test.sh; fi
-if ((hosts)); then run_script "a cluster on four hosts" tests/hosts/rehearsal.sh; fi
+if ((hosts)); then
+  run_script "a cluster on four hosts" tests/hosts/rehearsal.sh
+  run_script "a cluster on four hosts, with certificates and tokens" tests/hosts/rehearsal.sh --secure
+fi
 if ((interop)); then
   stage "test: models, figures, data and calls, compared with other packages'"
   if tests/interop/interop.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi

@@ -466,6 +466,7 @@ int Main(int argc, char** argv) {
   Flags flags;
   CommandLine app("The coordinator of a Nibble cluster: jobs, slots, recipes, checkpoints.",
                   "nibble-coordinator");
+  app.SetVersion("nibble-coordinator " + BuildVersion());
   app.Footer("Backups: nibble-coordinator backup --help");
   AddFlags(app, flags);
   AddNotifyFlags(app, flags);

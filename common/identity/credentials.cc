@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/files/files.h"
 #include "common/identity/certificates.h"
 #include "common/status_macros.h"
@@ -104,6 +105,7 @@ class CallGate : public grpc::AuthMetadataProcessor {
 class InsecureCredentials : public Credentials {
  public:
   InsecureCredentials() : Credentials(false, {}) {}
+  std::string OwnExpiry(int64_t /*now_unix_s*/) const override { return ""; }
   std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(PeerKind /*kind*/) const override {
     return grpc::InsecureChannelCredentials();
   }
@@ -116,10 +118,24 @@ class TlsCredentials : public Credentials {
  public:
   TlsCredentials(const TlsFiles& files, PeerName own_name)
       : Credentials(true, std::move(own_name)),
+        certificate_(files.certificate),
         provider_(std::make_shared<tls::FileWatcherCertificateProvider>(
             files.key, files.certificate, files.authority, kReadAgainSeconds)),
         to_coordinator_(MakeForChannelTo(PeerKind::kCoordinator)),
         to_workers_(MakeForChannelTo(PeerKind::kWorker)) {}
+
+  std::string OwnExpiry(int64_t now_unix_s) const override {
+    const absl::StatusOr<std::string> pem = ReadWholeFile(certificate_, kMaxPemBytes);
+    if (!pem.ok()) return std::string(pem.status().message());
+    const absl::StatusOr<CertificateFacts> facts = ReadCertificate(*pem);
+    if (!facts.ok()) return absl::StrCat("'", certificate_, "': ", facts.status().message());
+    if (facts->expires_unix_s > now_unix_s) return "";
+    return absl::StrCat(
+        "the certificate '", certificate_, "' expired at ",
+        absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(facts->expires_unix_s),
+                         absl::UTCTimeZone()),
+        "; renew it, no restart is needed");
+  }
 
   std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(PeerKind kind) const override {
     return kind == PeerKind::kWorker ? to_workers_ : to_coordinator_;
@@ -150,6 +166,7 @@ class TlsCredentials : public Credentials {
     options.watch_identity_key_cert_pairs();
   }
 
+  const std::string certificate_;  // path
   // Its thread reads the files again.
   const std::shared_ptr<tls::CertificateProviderInterface> provider_;
   // Made once: a daemon opens channels for as long as it lives.

@@ -56,6 +56,9 @@ class Credentials {
   bool secure() const { return secure_; }
   // The name in this program's certificate; kUnnamed without certificates.
   const PeerName& own_name() const { return own_name_; }
+  // For messages about connections that fail, because the peer that refuses a certificate does not
+  // say why: that this program's certificate, as its file is now, has expired. Empty: it has not.
+  virtual std::string OwnExpiry(int64_t now_unix_s) const = 0;
   // For channels to a server whose certificate names a `kind`: kCoordinator or kWorker.
   virtual std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(PeerKind kind) const = 0;
   // `may_call` may be null: every caller with a certificate may make every call. Without

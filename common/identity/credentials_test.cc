@@ -10,6 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/files/files_testing.h"
 #include "common/identity/certificates.h"
 #include "common/identity/testing.h"
@@ -140,7 +142,10 @@ TEST_F(CredentialsTest, AnExpiredCertificateIsReplacedWithoutARestart) {
   const TlsFiles client = authority_.Issue("ann", kClientName);
   Serve(authority_.Issue("coordinator", kCoordinatorName, /*valid_s=*/-60));
   EXPECT_EQ(CallAs(client).error_code(), StatusCode::UNAVAILABLE);
+  EXPECT_THAT(credentials_->OwnExpiry(absl::ToUnixSeconds(absl::Now())),
+              testing::ContainsRegex("coordinator.*expired at 2[0-9-]+T[0-9:]+Z; renew it"));
   authority_.Issue("coordinator", kCoordinatorName);
+  EXPECT_EQ(credentials_->OwnExpiry(absl::ToUnixSeconds(absl::Now())), "");
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   grpc::Status status;
   do {

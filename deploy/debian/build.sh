@@ -2,7 +2,8 @@
 # Makes nibble_VERSION_amd64.deb: the programs, systemd units, shell completion, man pages made from the programs' own help, and the guide.
 #   deploy/debian/build.sh [--cuda] [DIRECTORY]    DIRECTORY: where it goes; default: dist
 #   --cuda    with the CUDA code, which needs a toolkit; the package then finds CUDA's libraries where the machine has them
-# The same sources give the same bytes: times are SOURCE_DATE_EPOCH, by default that of the last commit.
+# The same sources give the same bytes: times are SOURCE_DATE_EPOCH, by default that of the last commit. Programs report NIBBLE_COMMIT, by
+# default what git describes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 source third_party/debian/install.sh
@@ -11,10 +12,11 @@ cuda=0
 out=${1:-dist}
 version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' common/version.h)
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+commit=${NIBBLE_COMMIT:-$(git describe --always --dirty --exclude '*' --abbrev=12)}
 export PYTHONDONTWRITEBYTECODE=1
 
 install_packages binutils dpkg-dev python3
-flags=("$(bazel_flags)")
+flags=("$(bazel_flags)" "--define=COMMIT=$commit")
 if ((cuda)); then
   report_cuda
   flags+=("--//third_party/cuda:targets=90a,100a")
@@ -25,7 +27,9 @@ fi
 programs=(client/nibble server/nibble-coordinator worker/agent/nibble-worker worker/agent/nibble-export worker/trainer/loop/nibble-trainer)
 targets=()
 for program in "${programs[@]}"; do targets+=("//${program%/*}:${program##*/}"); done
-bazel build "${flags[@]}" "${targets[@]}" 2>&1 | grep -E 'ERROR|error:|Build completed'
+log=$(mktemp)
+bazel build "${flags[@]}" "${targets[@]}" >"$log" 2>&1 || { tail -n 40 "$log" && exit 1; }
+rm "$log"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -41,7 +45,16 @@ install -m 644 deploy/systemd/*.service "$root/lib/systemd/system/"
 for name in coordinator worker; do install -m 644 deploy/systemd/nibble-$name.default "$root/etc/default/nibble-$name"; done
 install -m 644 docs/guide/*.md "$root/usr/share/doc/nibble/guide/"
 install -m 644 examples/*.yaml "$root/usr/share/doc/nibble/examples/"
-install -m 644 LICENSE "$root/usr/share/doc/nibble/copyright"
+install -m 644 deploy/debian/copyright "$root/usr/share/doc/nibble/copyright"
+install -D -m 644 deploy/debian/lintian-overrides "$root/usr/share/lintian/overrides/nibble"
+maintainer="The Nibble developers <nibble@localhost>"
+gzip -9n >"$root/usr/share/doc/nibble/changelog.gz" <<CHANGELOG
+nibble ($version) unstable; urgency=medium
+
+  * Built from commit $commit.
+
+ -- $maintainer  $(date -uR -d "@$SOURCE_DATE_EPOCH")
+CHANGELOG
 nibble=$root/usr/bin/nibble
 "$nibble" completion bash >"$root/usr/share/bash-completion/completions/nibble"
 "$nibble" completion zsh >"$root/usr/share/zsh/vendor-completions/_nibble"
@@ -63,7 +76,7 @@ cat >"$root/DEBIAN/control" <<CONTROL
 Package: nibble
 Version: $version
 Architecture: amd64
-Maintainer: The Nibble developers <nibble@localhost>
+Maintainer: $maintainer
 Section: science
 Priority: optional
 Installed-Size: $(du -sk --apparent-size "$root" | cut -f1)

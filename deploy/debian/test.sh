@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# Installs the Debian package into a fresh root and runs there `nibble --version`, the man pages, the completion and the job of the quick
-# start on a local cluster; then removes it.  ./test.sh --images runs it.
+# Checks the Debian package with lintian, installs it into a fresh root, and tries there the programs, the man pages, the completion and the
+# units. Then systemd boots that root, and booted.sh runs the services there.  ./test.sh --images runs it.
 #   deploy/debian/test.sh PACKAGE.deb CORPUS      CORPUS: made by examples/prepare_corpus.sh
 set -euo pipefail
 package=$(readlink -f "$1")
 corpus=$(readlink -f "$2")
 cd "$(dirname "$0")/../.."
 source third_party/debian/install.sh
-install_packages mmdebstrap
+install_packages lintian mmdebstrap systemd-container
+lintian --allow-root --fail-on error,warning "$package"
+echo "lintian: no error, no warning"
 work=$(mktemp -d)
 trap 'umount "$work/root/proc" 2>/dev/null; rm -rf --one-file-system "$work"' EXIT
 root=$work/root
 
-mmdebstrap --quiet --variant=apt --aptopt='APT::Install-Recommends "false"' --include=procps,systemd,man-db \
+mmdebstrap --quiet --variant=apt --aptopt='APT::Install-Recommends "false"' --include=man-db,procps,systemd-sysv \
   --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$root" ${NIBBLE_MIRROR:+"$NIBBLE_MIRROR"}
 cp "$package" "$root/tmp/nibble.deb"
 cp -r "$corpus" "$root/corpus"
@@ -28,7 +30,12 @@ expect() {
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 { inside apt-get update && inside env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends /tmp/nibble.deb; } \
   >"$work/install.log" 2>&1 || { tail -n 20 "$work/install.log" && exit 1; }
-expect "$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' common/version.h)" inside nibble --version
+version=$(sed -n 's/.*kVersion\[\] = "\(.*\)";/\1/p' common/version.h)
+commit=$(zcat "$root/usr/share/doc/nibble/changelog.gz" | sed -n 's/.* from commit \(.*\)\.$/\1/p')
+[[ -n $commit ]] || { echo "FAILED: the changelog names no commit" && exit 1; }
+for program in nibble nibble-coordinator nibble-worker nibble-export nibble-trainer; do
+  expect "$program $version, commit $commit" inside $program --version
+done
 expect 'Checkpoint.*jobs' inside man nibble-worker
 expect nibble: inside getent passwd nibble
 expect _nibble inside bash -c 'source /usr/share/bash-completion/completions/nibble && complete -p nibble'
@@ -39,17 +46,50 @@ for unit in coordinator worker; do
   tail -n 1 "$work/security"
 done
 
-# The services' programs, as their user and in their directories: the job of the quick start.
-inside install -d -o nibble -g nibble /var/lib/nibble-test
-as_nibble() { inside setpriv --reuid nibble --regid nibble --clear-groups env HOME=/var/lib/nibble-test NIBBLE_HOME=/var/lib/nibble-test "$@"; }
-as_nibble nibble cluster up --workers 2 --slots 1 >"$work/up.log" 2>&1 || { cat "$work/up.log" && exit 1; }
-trap 'as_nibble nibble cluster down >/dev/null 2>&1; umount "$work/root/proc"; rm -rf --one-file-system "$work"' EXIT
-job=$(as_nibble nibble job submit /usr/share/doc/nibble/examples/quickstart.yaml --set 'data.train=[/corpus/anarchism/train.tokens]' \
-  --set 'data.validation=[{name: held-out, path: /corpus/anarchism/validation.tokens}]' --set "training.steps=${NIBBLE_STEPS:-300}")
-as_nibble nibble job wait "$job" --timeout 10m >/dev/null 2>"$work/client.log"
-as_nibble nibble job metrics "$job" | awk -F, 'END { printf "package: %d steps, the last loss is %s\n", $2 + 1, $4 }'
-as_nibble nibble cluster down >"$work/down.log" 2>&1 || { cat "$work/down.log" && exit 1; }
-trap 'umount "$work/root/proc"; rm -rf --one-file-system "$work"' EXIT
-inside apt-get purge -y nibble >"$work/purge.log" 2>&1 || { tail -n 20 "$work/purge.log" && exit 1; }
-[[ ! -e $root/usr/bin/nibble && ! -e $root/etc/default/nibble-worker ]] || { echo "FAILED: files are left after the purge" && exit 1; }
-echo "package: installed, run and removed"
+# Every program has a man page, and every verb a part of its noun's.
+pages=0
+for program in nibble nibble-coordinator nibble-worker nibble-export nibble-trainer; do
+  inside man --where "$program" >/dev/null || { echo "FAILED: no man page of $program" && exit 1; }
+done
+verbs_of() { inside nibble "$@" --help | sed -n '/^Subcommands:/,/^$/s/^  \([a-z-]*\) .*/\1/p'; }
+for noun in $(verbs_of); do
+  [[ $noun != help && $noun != version ]] || continue
+  page=$(inside man 1 "nibble-$noun") || { echo "FAILED: no man page of nibble $noun" && exit 1; }
+  for verb in $(verbs_of "$noun"); do
+    grep -q "^${noun^^} ${verb^^}\|^$noun $verb$" <<<"$page" || { echo "FAILED: nothing of $noun $verb in its man page" && exit 1; }
+    pages=$((pages + 1))
+  done
+done
+echo "man pages: 5 programs, $pages verbs"
+
+# The next version: the same files.
+dpkg-deb -R "$package" "$work/next"
+sed -i 's/^Version: .*/&+next/' "$work/next/DEBIAN/control"
+dpkg-deb --root-owner-group -Znone --build "$work/next" "$root/tmp/next.deb" >/dev/null
+
+# systemd boots, runs booted.sh as a service, and ends with its result.
+mkdir "$root/trial"
+cp deploy/debian/booted.sh tests/hosts/losses.sh "$root/trial/"
+mv "$root/tmp/next.deb" "$root/trial/"
+cat >"$root/etc/systemd/system/trial.service" <<UNIT
+[Unit]
+SuccessAction=exit
+FailureAction=exit
+FailureActionExitStatus=1
+[Service]
+Type=oneshot
+ExecStart=bash /trial/booted.sh /trial/next.deb /corpus ${NIBBLE_STEPS:-300}
+StandardOutput=file:/trial/output
+StandardError=file:/trial/output
+[Install]
+WantedBy=multi-user.target
+UNIT
+inside systemctl --quiet enable trial.service
+umount "$root/proc"
+# Its runtime directory is on a file system in memory, as systemd-nspawn wants it.
+# shellcheck disable=SC2016  # $1 is the root
+timeout -k 10 1800 unshare --mount bash -c 'mkdir -p /run/systemd/nspawn && mount -t tmpfs tmpfs /run/systemd/nspawn &&
+  exec systemd-nspawn --quiet --directory="$1" --boot --private-network --register=no --keep-unit' - "$root" >"$work/boot.log" 2>&1 </dev/null ||
+  { tail -n 40 "$work/boot.log" "$root/trial/output" 2>/dev/null && echo "FAILED: the booted system" && exit 1; }
+cat "$root/trial/output"
+echo "package: installed, run, upgraded and removed"

@@ -5,18 +5,20 @@
 
 import copy
 import pathlib
+import re
 import sys
 
 import yaml
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import lint  # noqa: E402
+from practices.manifests import CLUSTERS, COORDINATOR, RULES, WORKER, Manifests  # noqa: E402
 
-COORDINATOR, WORKER = lint.COORDINATOR, lint.WORKER
-HELP = {COORDINATOR: "--config --cluster --store --listen --http --copies --grace-ms --insecure"}
+HELP = {COORDINATOR: "--config --cluster --store --listen --http --copies --grace-ms --insecure --tls-cert --tls-key --tls-ca "
+        "--bootstrap-token-file --audit-log --backup-directory"}
 
 
-class Broken(lint.Manifests):
+class Broken(Manifests):
     """Documents to be changed; the methods return parts of them, not copies."""
 
     def set_spec(self, name):
@@ -40,6 +42,11 @@ def config(m, name, text):
     for one in m.of("ConfigMap"):
         if one["metadata"]["name"].startswith(name):
             one["data"] = {key: value + text for key, value in one["data"].items()}
+
+
+def datasource(m, pattern, text):
+    data = m.get("ConfigMap", "nibble-datasource")["data"]
+    data["nibble.yaml"] = re.sub(pattern, text, data["nibble.yaml"])
 
 
 def issued(m):
@@ -135,15 +142,30 @@ FAULTS = [
     ("service_monitors", "monitoring", lambda m: m.policy("nibble-scrape")["ingress"][0]["ports"][0].update(port="grpc")),
     ("dashboards_and_rules", "monitoring", lambda m: m.drop("PrometheusRule", "nibble")),
     ("dashboards_and_rules", "monitoring", lambda m: m.drop("ConfigMap", "nibble-datasource")),
+    ("backups", "gpu", lambda m: m.argument(COORDINATOR, "--backup-directory", "")),
+    ("backups", "gpu", lambda m: m.argument(COORDINATOR, "/var/backups/nibble/store", "/var/lib/nibble/backups")),
+    ("authentication", "gpu", lambda m: m.drop("Certificate", "nibble-operator")),
+    ("hooks_authenticate", "gpu", lambda m: m.rename(WORKER, "/etc/nibble-token")),
+    ("audited", "gpu", lambda m: m.argument(COORDINATOR, "--audit-log", "")),
+    ("roots", "gpu", lambda m: config(m, WORKER, "root: []\n")),
+    ("roots", "gpu", lambda m: config(m, WORKER, "root: [/var/lib/nibble]\n")),
+    ("roots", "gpu", lambda m: config(m, WORKER, "root: [/]\n")),
+    ("budgets_let_nodes_drain", "gpu", lambda m: m.get("PodDisruptionBudget", COORDINATOR)["spec"].pop("unhealthyPodEvictionPolicy")),
+    ("updates_replace_one_after_the_other", "gpu", lambda m: m.set_spec(WORKER).update(updateStrategy={"type": "OnDelete"})),
+    ("updates_replace_one_after_the_other", "gpu", lambda m: m.set_spec(WORKER).pop("podManagementPolicy")),
+    ("shared_memory", "gpu", lambda m: m.volume(WORKER, "/dev/shm")["emptyDir"].update(sizeLimit="512Gi")),
+    ("no_service_variables", "gpu", lambda m: m.pod(COORDINATOR).pop("enableServiceLinks")),
+    ("dashboards_and_rules", "monitoring", lambda m: datasource(m, "url: .*", "url: $ADDRESS")),
+    ("dashboards_and_rules", "monitoring", lambda m: datasource(m, "uid: .*", "uid: other")),
 ]
 
 
 def main():
     folder = pathlib.Path(sys.argv[1])
-    overlays = (*lint.CLUSTERS, "monitoring")
+    overlays = (*CLUSTERS, "monitoring")
     texts = {one: list(yaml.safe_load_all((folder / f"{one}.yaml").read_text())) for one in overlays}
     missed = 0
-    for overlay in ("cpu-dev", "monitoring"):
+    for overlay in overlays:
         for found in lint.faults_of(overlay, texts[overlay], HELP):
             missed += 1
             print(f"{overlay}, which is correct: {found}")
@@ -157,7 +179,7 @@ def main():
         if rule not in found:
             missed += 1
             print(f"fault {number}: {rule} does not find it; found by {found}")
-    for function, _ in lint.RULES:
+    for function, _ in RULES:
         if function.__name__ not in {rule for rule, _, _ in FAULTS}:
             missed += 1
             print(f"no fault tests {function.__name__}")

@@ -5,7 +5,7 @@
     python3 deploy/kubernetes/render.py --inputs   the same, but of rules.yaml and the inputs' digests only: needs no kustomize
     python3 deploy/kubernetes/render.py --rules    writes rules.yaml only, after a change of deploy/prometheus/rules
 
-kustomize is that of `kubectl kustomize`, from 5.0 on, or the program named by KUSTOMIZE. Golden files do not repeat dashboards and
+kustomize is that of `kubectl kustomize`, from 5.0 on (kubectl 1.27), or the program named by KUSTOMIZE. Golden files do not repeat dashboards and
 Prometheus rules.
 """
 

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "common/files/staged_file.h"
 #include "worker/agent/daemon.h"
 #include "worker/agent/data_directory.h"
@@ -160,8 +162,14 @@ void Daemon::RemoveOrphans(const v1::ConnectResponse& response) {
 
 void Daemon::StreamEnded(const absl::Status& status, std::chrono::milliseconds wait) {
   metrics_->StreamLost(status);
-  Log(absl::StrCat("the stream to the coordinator has ended: ", std::string(status.message()),
-                   "; connecting again in ", wait.count(), " ms"));
+  std::string why(status.message());
+  if (options_.security.secure()) {
+    const std::string expiry =
+        options_.security.credentials->OwnExpiry(absl::ToUnixSeconds(absl::Now()));
+    if (!expiry.empty()) absl::StrAppend(&why, " (", expiry, ")");
+  }
+  Log(absl::StrCat("the stream to the coordinator has ended: ", why, "; connecting again in ",
+                   wait.count(), " ms"));
   if (!absl::IsAborted(status)) return;
   const MutexLock lock(&wake_mutex_);
   superseded_ = status;

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
 #include "common/counted.h"
+#include "common/version/build_version.h"
 #include "worker/interop/hf_export.h"
 #include "worker/weights/checkpoint_weights.h"
 
@@ -49,6 +50,7 @@ int main(int argc, char** argv) {
   std::string run, destination;
   int64_t step = 0;
   nibble::CommandLine app("Writes a checkpoint as a Hugging Face directory", "nibble-export");
+  app.SetVersion("nibble-export " + nibble::BuildVersion());
   app.Add("--run", run, "The run's directory, which has its checkpoints").Required();
   app.Add("--step", step, "Of the checkpoint").Required();
   app.Add("--destination", destination, "Directory to make").Required();

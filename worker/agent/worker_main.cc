@@ -250,6 +250,7 @@ int main(int argc, char** argv) {
   Arguments arguments;
   nibble::CommandLine app("The daemon of one node: runs ranks and stores checkpoints",
                           "nibble-worker");
+  app.SetVersion("nibble-worker " + nibble::BuildVersion());
   app.Add("--coordinator", arguments.coordinator, "HOST:PORT").Required();
   app.Add("--data", arguments.data, "Directory for checkpoints, logs and records").Required();
   app.Add("--name", arguments.name, "Unique in the cluster").Required();

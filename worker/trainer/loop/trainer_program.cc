@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
 #include "common/status_macros.h"
+#include "common/version/build_version.h"
 #include "job/job_spec.h"
 #include "worker/link/rank_link.h"
 #include "worker/link/trainer_exit.h"
@@ -311,6 +312,7 @@ TrainerExit RunRankOfAttempts(Arguments arguments, nibble::JobSpec spec,
 int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factory) {
   Arguments arguments;
   nibble::CommandLine app("Trains one job on this machine", "nibble-trainer");
+  app.SetVersion("nibble-trainer " + BuildVersion());
   app.Add("--spec", arguments.spec, "The job, as YAML (nibble job show-defaults)").Required();
   app.Add("--rank", arguments.rank, "This process's rank in a group started by others");
   app.Add("--world", arguments.world, "Ranks of that group");
