@@ -417,7 +417,11 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   const timespec pause = {static_cast<time_t>(flags.tick_ms / 1000),
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
   bool healthy = true;
+  int64_t ticked_ms = clock.SteadyMs();
   while (!failed && sigtimedwait(&signals, nullptr, &pause) < 0) {
+    const int64_t now_ms = clock.SteadyMs();
+    controller->NotePause(now_ms - ticked_ms - flags.tick_ms);
+    ticked_ms = now_ms;
     LogUnreported(manager.Alive(ServiceManager::Clock::now()));
     controller->Tick();
     notifier.Tick();
