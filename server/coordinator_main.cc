@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
 #include "common/identity/credentials.h"
+#include "common/process/standard_descriptors.h"
 #include "common/service/service_manager.h"
 #include "common/status_macros.h"
 #include "common/version/build_version.h"
@@ -472,4 +473,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace nibble
 
-int main(int argc, char** argv) { return nibble::Main(argc, argv); }
+int main(int argc, char** argv) {
+  nibble::ReserveStandardDescriptors();
+  return nibble::Main(argc, argv);
+}

@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
+#include "common/process/standard_descriptors.h"
 #include "common/status_macros.h"
 #include "job/job_spec.h"
 #include "worker/link/rank_link.h"
@@ -309,6 +310,7 @@ TrainerExit RunRankOfAttempts(Arguments arguments, nibble::JobSpec spec,
 }  // namespace
 
 int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factory) {
+  ReserveStandardDescriptors();
   Arguments arguments;
   nibble::CommandLine app("Trains one job on this machine", "nibble-trainer");
   app.Add("--spec", arguments.spec, "The job, as YAML (nibble job show-defaults)").Required();
