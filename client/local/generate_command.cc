@@ -178,9 +178,12 @@ absl::StatusOr<Reply> RunGenerate(const GenerateRequest& request, const WeightOp
   NIBBLE_RETURN_IF_ERROR(text.Finish());
   NIBBLE_ASSIGN_OR_RETURN(const double copy_speed,
                           decoder->device().CopySpeed(decoder->weight_bytes_per_token()));
+  std::vector<std::string> notes = source->notices();
+  const std::vector<std::string> speed = SpeedLines(*decoder, generated, copy_speed);
+  notes.insert(notes.end(), speed.begin(), speed.end());
   return Reply{.json = ReportJson(request, source->description(), *decoder, generated, text.texts(),
                                   copy_speed),
-               .notes = SpeedLines(*decoder, generated, copy_speed)};
+               .notes = std::move(notes)};
 }
 
 struct GenerateFlags {
