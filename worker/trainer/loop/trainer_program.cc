@@ -27,6 +27,7 @@
 #include "worker/trainer/comm/gloo_collective.h"
 #include "worker/trainer/comm/launch_local.h"
 #include "worker/trainer/comm/signal_block.h"
+#include "worker/trainer/data/truncated_files.h"
 #include "worker/trainer/loop/local_checkpoints.h"
 #include "worker/trainer/loop/run_job.h"
 #include "worker/trainer/report/progress.h"
@@ -311,6 +312,7 @@ TrainerExit RunRankOfAttempts(Arguments arguments, nibble::JobSpec spec,
 
 int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factory) {
   ReserveStandardDescriptors();
+  ReportTruncatedFiles(kTrainerComplaint, CodeOf(TrainerExit::kSpec));
   Arguments arguments;
   nibble::CommandLine app("Trains one job on this machine", "nibble-trainer");
   app.Add("--spec", arguments.spec, "The job, as YAML (nibble job show-defaults)").Required();
