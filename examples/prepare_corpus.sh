@@ -13,7 +13,7 @@
 # (apt-get, as root or with sudo). An existing corpus that was made with the same package and options is
 # kept.
 #
-#   NIBBLE      the command (default: bazel-bin/client/nibble of this repository)
+#   NIBBLE      the command (default: bazel-bin/client/nibble of this repository, else the one on PATH)
 #   TOKENIZER   bytes (default); a SentencePiece .model file; or a number N: trains a model with N
 #               pieces on the first NAME; the others use it too, so that they can be blended
 #   VALIDATION  share of the documents that is held out (default 0.05)
@@ -27,6 +27,7 @@ names=("$@")
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 source "$repository/third_party/debian/install.sh"
 nibble=${NIBBLE:-$repository/bazel-bin/client/nibble}
+[[ -n ${NIBBLE:-} || -x $nibble ]] || nibble=$(command -v nibble || echo "$nibble")
 tokenizer=${TOKENIZER:-bytes}
 validation=${VALIDATION:-0.05}
 

@@ -294,7 +294,8 @@ std::vector<const YamlNode*> MatchKeys(const YamlNode& node, const std::string& 
     const size_t at = std::find(names.begin(), names.end(), key.text) - names.begin();
     const std::string inner = JoinPath(path, ShownName(key.text));
     if (at == names.size()) {
-      problems.Add(inner, UnknownField(key.text, names), key.line);
+      problems.SetLine(inner, key.line);
+      problems.Add(inner, UnknownField(key.text, names));
     } else if (given[at] != nullptr) {
       problems.Add(inner, absl::StrCat("given twice, first in line ", lines[at]), key.line);
     } else {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "job/defaults.h"
 #include "job/job_check.h"
 #include "job/job_fields.h"
+#include "job/overrides.h"
 #include "job/problems.h"
 #include "job/yaml_tree.h"
 
@@ -51,9 +53,10 @@ void Comment(YamlNode& map, const std::string& prefix) {
 
 }  // namespace
 
-absl::StatusOr<JobSpec> ParseJobSpec(std::string_view yaml) {
-  NIBBLE_ASSIGN_OR_RETURN(const YamlNode root,
-                          ReadYaml(yaml, {kMaxJobBytes, kMaxJobDepth, kMaxJobNodes}));
+absl::StatusOr<JobSpec> ParseJobSpec(std::string_view yaml) { return ParseJobSpec(yaml, {}); }
+
+absl::StatusOr<JobSpec> ParseJobSpec(std::string_view yaml, std::span<const std::string> settings) {
+  NIBBLE_ASSIGN_OR_RETURN(const YamlNode root, OverriddenTree(yaml, settings));
   Problems problems;
   JobSpec spec;
   ReadRecord(root, "", JobRecord(), spec, problems);

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -243,6 +244,9 @@ inline constexpr int64_t kMaxGuardRollbacks = 7;  // in a row; the coordinator k
 // Returns a valid spec. InvalidArgument with the problems of the text, at most ten, each with its
 // line, its field's path, the value and what is allowed; OutOfRange for a text over kMaxJobBytes.
 absl::StatusOr<JobSpec> ParseJobSpec(std::string_view yaml);
+// As above with `settings` applied (OverrideFields). Problems of fields that they set have no line,
+// all others the line of `yaml`.
+absl::StatusOr<JobSpec> ParseJobSpec(std::string_view yaml, std::span<const std::string> settings);
 
 // Writes every field, including defaults. ParseJobSpec(ToYaml(spec)) == spec for valid specs.
 std::string ToYaml(const JobSpec& spec);

@@ -31,6 +31,13 @@ absl::Status Wrong(std::string_view path, std::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat(ShownName(path), ": ", std::string(problem)));
 }
 
+// Lines of a setting's value are not lines of the spec.
+void ForgetLines(YamlNode& node) {
+  node.line = 0;
+  for (YamlNode::Key& key : node.keys) key.line = 0;
+  for (YamlNode& item : node.items) ForgetLines(item);
+}
+
 absl::StatusOr<Setting> ParseSetting(std::string_view text) {
   const size_t equals = text.find('=');
   if (equals == std::string_view::npos || equals == 0) {
@@ -41,6 +48,7 @@ absl::StatusOr<Setting> ParseSetting(std::string_view text) {
   absl::StatusOr<YamlNode> value = ReadYaml(text.substr(equals + 1), kLimits);
   if (!value.ok()) return Wrong(setting.path, std::string(value.status().message()));
   setting.value = *std::move(value);
+  ForgetLines(setting.value);
   return setting;
 }
 
@@ -65,6 +73,7 @@ class Walk {
                                                  : StepIntoMap(node, rest));
     }
     *node = setting_.value;
+    if (key_ != nullptr) key_->line = 0;
     return absl::OkStatus();
   }
 
@@ -87,6 +96,7 @@ class Walk {
     size_t at = 0;
     while (at < node->keys.size() && node->keys[at].text != name) ++at;
     if (at == node->keys.size()) node->Put(name, YamlNode());
+    key_ = &node->keys[at];
     node = &node->items[at];
     walked_ = JoinPath(walked_, name);
     documented_ = JoinPath(documented_, name);
@@ -108,6 +118,7 @@ class Walk {
       return Wrong(setting_.path, absl::StrCat(walked_, " has ", node->items.size(),
                                                " entries; the first is [0]"));
     }
+    key_ = nullptr;
     node = &node->items[index];
     absl::StrAppend(&walked_, "[", index, "]");
     documented_ += "[]";
@@ -120,13 +131,15 @@ class Walk {
   static void SpellOut(const FieldDoc& doc, YamlNode& node) {
     if (doc.shorthand.empty() || node.kind != YamlNode::Kind::kScalar) return;
     YamlNode map = YamlNode::Map();
-    map.Put(doc.shorthand, std::move(node));
+    const int line = node.line;
+    map.Put(doc.shorthand, std::move(node)).keys.back().line = line;
     node = std::move(map);
   }
 
   const Setting& setting_;
-  std::string walked_;      // "data.train[0]"
-  std::string documented_;  // "data.train[]"
+  YamlNode::Key* key_ = nullptr;  // of the node reached; null: an entry of a list, or the root
+  std::string walked_;            // "data.train[0]"
+  std::string documented_;        // "data.train[]"
 };
 
 // One path equals the other, or is inside it.
@@ -141,6 +154,12 @@ bool Overlap(std::string_view a, std::string_view b) {
 absl::StatusOr<std::string> OverrideFields(std::string_view yaml,
                                            std::span<const std::string> settings) {
   if (settings.empty()) return std::string(yaml);
+  NIBBLE_ASSIGN_OR_RETURN(const YamlNode root, OverriddenTree(yaml, settings));
+  return WriteYaml(root);
+}
+
+absl::StatusOr<YamlNode> OverriddenTree(std::string_view yaml,
+                                        std::span<const std::string> settings) {
   NIBBLE_ASSIGN_OR_RETURN(YamlNode root, ReadYaml(yaml, kLimits));
   std::vector<std::string> seen;
   for (const std::string& text : settings) {
@@ -153,7 +172,7 @@ absl::StatusOr<std::string> OverrideFields(std::string_view yaml,
     seen.push_back(setting.path);
     NIBBLE_RETURN_IF_ERROR(Walk(setting).Run(root));
   }
-  return WriteYaml(root);
+  return root;
 }
 
 bool MakePathsAbsolute(const std::string& directory, JobSpec& spec) {

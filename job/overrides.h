@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "job/job_spec.h"
+#include "job/yaml_tree.h"
 
 namespace nibble {
 
@@ -27,6 +28,9 @@ namespace nibble {
 // does.
 absl::StatusOr<std::string> OverrideFields(std::string_view yaml,
                                            std::span<const std::string> settings);
+// The same as a tree. What the settings have set has no line.
+absl::StatusOr<YamlNode> OverriddenTree(std::string_view yaml,
+                                        std::span<const std::string> settings);
 
 // Paths of a spec that is sent to another machine or working directory.
 //

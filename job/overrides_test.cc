@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
@@ -12,6 +13,7 @@ namespace nibble {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr char kSpec[] = R"(
 name: over   # a comment
@@ -32,8 +34,7 @@ JobSpec SpecWith(const std::vector<std::string>& settings) {
 }
 
 std::string OverrideError(const std::vector<std::string>& settings) {
-  const absl::StatusOr<std::string> yaml = OverrideFields(kSpec, settings);
-  const absl::Status status = yaml.ok() ? ParseJobSpec(*yaml).status() : yaml.status();
+  const absl::Status status = ParseJobSpec(kSpec, settings).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   return std::string(status.message());
 }
@@ -86,6 +87,20 @@ TEST(OverridesTest, RecipeFieldsAreNamedInFullAndThePresetIsKept) {
 TEST(OverridesTest, AMistypedPathIsReportedWithTheNearestName) {
   EXPECT_THAT(OverrideError({"training.stepz=5"}), HasSubstr("did you mean steps?"));
   EXPECT_THAT(OverrideError({"name.steps=5"}), HasSubstr("name is 'over', not a map"));
+}
+
+TEST(OverridesTest, AProblemHasItsLineInTheFileUnlessASettingMadeIt) {
+  const std::string wrong = absl::StrCat(kSpec, "optimizer:\n  # too high\n  lr: 11\n");
+  const auto problem = [&wrong](const std::vector<std::string>& settings) {
+    return std::string(ParseJobSpec(wrong, settings).status().message());
+  };
+  const std::string of_file = "line 10: optimizer.lr: 11 is not in [1.0e-12, 10]";
+  EXPECT_EQ(problem({}), of_file);
+  EXPECT_EQ(problem({"model.vocab=300", "training.batch=2"}), of_file);
+  EXPECT_EQ(problem({"optimizer.lr=12"}), "optimizer.lr: 12 is not in [1.0e-12, 10]");
+  EXPECT_THAT(problem({"optimizer={lr: 1, bets: 2}"}), StartsWith("optimizer.bets: unknown field"));
+  EXPECT_THAT(problem({"training.nope=1", "optimizer.lr=1"}),
+              StartsWith("training.nope: unknown field"));
 }
 
 TEST(OverridesTest, OverlappingSettingsAreRefused) {

@@ -20,6 +20,7 @@
 #include "common/command_line/command_line.h"
 #include "common/connections/connection_gate.h"
 #include "common/identity/credentials.h"
+#include "common/process/standard_descriptors.h"
 #include "common/service/service_manager.h"
 #include "common/status_macros.h"
 #include "common/version/build_version.h"
@@ -443,7 +444,11 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   const timespec pause = {static_cast<time_t>(flags.tick_ms / 1000),
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
   bool healthy = true;
+  int64_t ticked_ms = clock.SteadyMs();
   while (!failed && sigtimedwait(&signals, nullptr, &pause) < 0) {
+    const int64_t now_ms = clock.SteadyMs();
+    controller->NotePause(now_ms - ticked_ms - flags.tick_ms);
+    ticked_ms = now_ms;
     LogUnreported(manager.Alive(ServiceManager::Clock::now()));
     controller->Tick();
     notifier.Tick();
@@ -495,4 +500,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace nibble
 
-int main(int argc, char** argv) { return nibble::Main(argc, argv); }
+int main(int argc, char** argv) {
+  nibble::ReserveStandardDescriptors();
+  return nibble::Main(argc, argv);
+}

@@ -49,8 +49,8 @@ check "threads and instruction set do not matter" $?
 ! cmp -s "$work/a" "$work/c"
 check "the step matters" $?
 
-expect_exit 1 "an unknown format is an error" "$nibble" quantize "$work/in.safetensors" "$work/none" --format nvfp5
-grep -q "format: 'nvfp5' is not one of nvfp4, mxfp4" "$work/stderr"
+expect_exit 2 "an unknown format is a usage error" "$nibble" quantize "$work/in.safetensors" "$work/none" --format nvfp5
+grep -q "nvfp5 not in {nvfp4,mxfp4" "$work/stderr"
 check "the formats are listed" $?
 head -c 1000 "$work/in.safetensors" >"$work/cut.safetensors"
 expect_exit 1 "a truncated file is an error" "$nibble" quantize "$work/cut.safetensors" "$work/none" --format nvfp4
@@ -58,6 +58,16 @@ expect_exit 1 "a truncated file is an error" "$nibble" quantize "$work/cut.safet
 check "no output after an error" $?
 expect_exit 1 "an output that cannot be written is an error" \
   "$nibble" quantize "$work/in.safetensors" "$work/no/such/folder/out" --format nvfp4
+
+# Without standard output the descriptor's number must not go to the output file, nor the loss of the table unnoticed.
+for lost in '>&-' '>/dev/full'; do
+  expect_exit 1 "lost output is an error ($lost)" bash -c "'$nibble' quantize '$work/in.safetensors' '$work/lost' \
+    --format nvfp4 $lost"
+  grep -q 'cannot write to stdout' "$work/stderr"
+  check "lost output is named ($lost)" $?
+  cmp -s "$work/lost" "$work/out.safetensors"
+  check "the output file has only what belongs there ($lost)" $?
+done
 
 if ((failures > 0)); then exit 1; fi
 echo "all as expected"

@@ -196,8 +196,11 @@ absl::StatusOr<Reply> RunEval(const EvalRequest& request, const WeightOpener& op
                                 .on = on,
                                 .threads = request.model.threads,
                                 .max_sequence = LongestSequence(source->outline())}));
-  if (!request.choices.empty()) return EvalChoices(request, *source, *tokenizer, *decoder);
-  return EvalData(request, *source, tokenizer.get(), *decoder);
+  NIBBLE_ASSIGN_OR_RETURN(Reply reply, request.choices.empty()
+                                           ? EvalData(request, *source, tokenizer.get(), *decoder)
+                                           : EvalChoices(request, *source, *tokenizer, *decoder));
+  reply.notes = source->notices();
+  return reply;
 }
 
 struct EvalFlags {

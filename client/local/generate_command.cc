@@ -1,8 +1,6 @@
 #include "client/local/local_commands.h"
 
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,7 +16,6 @@
 #include "client/shell/output.h"
 #include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
-#include "common/errno_error.h"
 #include "common/status_macros.h"
 #include "worker/infer/decoder.h"
 #include "worker/infer/generator.h"
@@ -38,13 +35,6 @@ struct GenerateRequest {
 };
 
 constexpr size_t kMaxPromptBytes = size_t{1} << 26;
-
-absl::Status WriteOut(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
-    return absl::OkStatus();
-  }
-  return ErrnoError(errno, "cannot write to stdout");
-}
 
 using Json = nlohmann::ordered_json;
 
@@ -188,9 +178,12 @@ absl::StatusOr<Reply> RunGenerate(const GenerateRequest& request, const WeightOp
   NIBBLE_RETURN_IF_ERROR(text.Finish());
   NIBBLE_ASSIGN_OR_RETURN(const double copy_speed,
                           decoder->device().CopySpeed(decoder->weight_bytes_per_token()));
+  std::vector<std::string> notes = source->notices();
+  const std::vector<std::string> speed = SpeedLines(*decoder, generated, copy_speed);
+  notes.insert(notes.end(), speed.begin(), speed.end());
   return Reply{.json = ReportJson(request, source->description(), *decoder, generated, text.texts(),
                                   copy_speed),
-               .notes = SpeedLines(*decoder, generated, copy_speed)};
+               .notes = std::move(notes)};
 }
 
 struct GenerateFlags {

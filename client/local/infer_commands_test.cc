@@ -32,6 +32,17 @@ absl::StatusOr<std::unique_ptr<WeightSource>> OpenPreset(const std::string& name
   return weights;
 }
 
+// As if the newest checkpoint were damaged.
+absl::StatusOr<std::unique_ptr<WeightSource>> OpenOlder(const std::string& name) {
+  class Older : public TestWeights {
+   public:
+    using TestWeights::TestWeights;
+    std::vector<std::string> notices() const override { return {"step 6 is damaged"}; }
+  };
+  NIBBLE_ASSIGN_OR_RETURN(const ModelSpec spec, ModelPreset(name));
+  return std::make_unique<Older>(spec);
+}
+
 Outcome Eval(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), "eval");
   return RunCommand([](Command app, int& exit_code) { AddEvalCommand(app, exit_code, OpenPreset); },
@@ -104,6 +115,20 @@ TEST_F(EvalCommand, AccuracyOnQuestionsIsReported) {
   EXPECT_EQ(object["answers"][4]["line"], 5);
   EXPECT_LT(object["answers"][0]["log_likelihoods"][0], 0);
   EXPECT_GE(object["acc_stderr"], 0);
+}
+
+TEST_F(EvalCommand, CheckpointsThatWerePassedOverAreReported) {
+  const auto run = [](auto add, const std::vector<std::string>& words) {
+    return RunCommand([&](Command app, int& exit_code) { add(app, exit_code, OpenOlder); }, words);
+  };
+  const Outcome eval = run(AddEvalCommand, {"eval", "--from", "tiny-llama", "--data", Path("a"),
+                                            "--sequence", "40", "--max-windows", "1"});
+  EXPECT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_THAT(eval.err, HasSubstr("nibble eval: step 6 is damaged\n"));
+  const Outcome generated = run(AddGenerateCommand, {"generate", "--from", "tiny-llama", "--prompt",
+                                                     "a", "--max-tokens", "1"});
+  EXPECT_EQ(generated.exit_code, 0) << generated.err;
+  EXPECT_THAT(generated.err, HasSubstr("nibble generate: step 6 is damaged\n"));
 }
 
 TEST_F(EvalCommand, TokensOfAnotherTokenizerAreRefused) {

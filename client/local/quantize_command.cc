@@ -1,8 +1,11 @@
 #include "client/local/local_commands.h"
 
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -33,74 +36,70 @@ struct QuantizeFlags {
   int threads = 0;
 };
 
-std::string FormatNames() {
-  std::string names;
-  for (const FormatInfo& info : AllFormats()) {
-    absl::StrAppend(&names, names.empty() ? "" : ", ", std::string(info.name));
-  }
+std::vector<std::string> FormatNames() {
+  std::vector<std::string> names;
+  for (const FormatInfo& info : AllFormats()) names.emplace_back(info.name);
   return names;
 }
 
-// "0xd7e8", up to 128 bits; bit i set: sign of element i is negative.
-absl::StatusOr<std::array<uint32_t, 4>> ParseSignMask(std::string text) {
+// The problem of an option's value, as Option::Check() takes it.
+template <class Parse>
+auto ProblemOf(Parse parse) {
+  return [parse](const std::string& text) { return std::string(parse(text).status().message()); };
+}
+
+absl::StatusOr<BlockShape> ParseBlock(const std::string& text) {
+  if (const std::optional<BlockShape> block = ParseBlockShape(text)) return *block;
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not ROWSxCOLUMNS, such as 1x16"));
+}
+
+// "fixed", "none" and "seeded"; or "0xd7e8", up to 128 bits; bit i set: sign of element i is
+// negative.
+absl::StatusOr<HadamardSpec> ParseSigns(std::string text) {
+  HadamardSpec spec;
+  if (text == "fixed") return spec;
+  if (text == "none" || text == "seeded") {
+    spec.signs = text == "none" ? SignChoice::kNone : SignChoice::kSeeded;
+    return spec;
+  }
   const std::string original = text;
+  spec.signs = SignChoice::kGiven;
   if (text.rfind("0x", 0) == 0 || text.rfind("0X", 0) == 0) text = text.substr(2);
-  std::array<uint32_t, 4> mask = {};
   bool good = !text.empty() && text.size() <= 32;
   for (size_t i = 0; good && i < text.size(); ++i) {
     const char digit = text[text.size() - 1 - i];
     good = absl::ascii_isxdigit(static_cast<unsigned char>(digit));
     const uint32_t value = digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10;
-    if (good) mask[i / 8] |= value << (4 * (i % 8));
+    if (good) spec.mask[i / 8] |= value << (4 * (i % 8));
   }
-  if (good) return mask;
-  return absl::InvalidArgumentError(
-      absl::StrCat("signs: '", original,
-                   "' is neither fixed, seeded, none nor a hexadecimal mask of 1 to 32 digits"));
+  if (good) return spec;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", original, "' is neither fixed, seeded, none nor a hexadecimal mask of 1 to 32 digits"));
 }
 
+// The flags have passed the checks of their options.
 absl::StatusOr<QuantizeFileOptions> ToOptions(const QuantizeFlags& flags) {
   QuantizeFileOptions options;
   options.input = flags.input;
   options.output = flags.output;
-  const std::optional<Format> format = ParseFormat(flags.format);
-  if (!format) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("format: '", flags.format, "' is not one of ", FormatNames()));
-  }
-  options.spec = OperandSpec::Of(*format);
+  options.spec = OperandSpec::Of(*ParseFormat(flags.format));
   if (!flags.block.empty()) {
-    const std::optional<BlockShape> block = ParseBlockShape(flags.block);
-    if (!block) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("block: '", flags.block, "' is not ROWSxCOLUMNS, such as 1x16"));
-    }
-    options.spec.block = *block;
+    NIBBLE_ASSIGN_OR_RETURN(options.spec.block, ParseBlock(flags.block));
   }
   options.spec.rounding = flags.rounding == "nearest" ? Rounding::kNearest : Rounding::kStochastic;
   options.spec.formula =
       flags.formula == "te-2.14" ? FormulaVersion::kTe2_14 : FormulaVersion::kTePre2_14;
   HadamardSpec& hadamard = options.spec.hadamard;
+  NIBBLE_ASSIGN_OR_RETURN(hadamard, ParseSigns(flags.signs));
   hadamard.size = flags.hadamard;
-  if (flags.signs == "none") {
-    hadamard.signs = SignChoice::kNone;
-  } else if (flags.signs == "seeded") {
-    hadamard.signs = SignChoice::kSeeded;
-    hadamard.seed = flags.seed;
-  } else if (flags.signs != "fixed") {
-    NIBBLE_ASSIGN_OR_RETURN(const auto mask, ParseSignMask(flags.signs));
-    hadamard.signs = SignChoice::kGiven;
-    hadamard.mask = mask;
+  if (hadamard.signs == SignChoice::kSeeded) hadamard.seed = flags.seed;
+  if (flags.hadamard == 0 && flags.signs != "fixed") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("signs: '", flags.signs, "' without a transform; give its size, --hadamard"));
   }
   options.transpose = flags.transpose;
   options.random = {flags.seed, flags.stream, flags.step};
-  if (!flags.amax.empty()) {
-    float amax;
-    if (!absl::SimpleAtof(flags.amax, &amax)) {
-      return absl::InvalidArgumentError(absl::StrCat("amax: '", flags.amax, "' is not a number"));
-    }
-    options.amax = amax;
-  }
+  if (float amax; absl::SimpleAtof(flags.amax, &amax)) options.amax = amax;
   options.threads = flags.threads;
   for (const cpu::Isa isa : {cpu::Isa::kScalar, cpu::Isa::kAvx2, cpu::Isa::kAvx512}) {
     if (cpu::IsaName(isa) == flags.isa) options.isa = isa;
@@ -189,21 +188,27 @@ void AddQuantizeCommand(Command app, int& exit_code) {
       "Quantise every 2-D F32, BF16 or F16 tensor of a safetensors file, and copy the others");
   command.Add("IN", flags->input, "safetensors file to read").Required();
   command.Add("OUT", flags->output, "safetensors file to write").Required();
-  command.Add("--format", flags->format, "format: " + FormatNames()).Required();
-  command.Add("--block", flags->block,
-              "block shape: 1x16 or 16x16 (nvfp4), 1x128 or 128x128 (fp8-block), ...; default: the "
-              "format's first");
+  command.Add("--format", flags->format, "format: " + absl::StrJoin(FormatNames(), ", "))
+      .Required()
+      .OneOf(FormatNames());
+  command
+      .Add("--block", flags->block,
+           "block shape: 1x16 or 16x16 (nvfp4), 1x128 or 128x128 (fp8-block), ...; default: the "
+           "format's first")
+      .Check(ProblemOf(ParseBlock));
   command.Add("--rounding", flags->rounding, "rounding: nearest or stochastic")
       .OneOf({"nearest", "stochastic"})
       .ShowDefault();
   command
       .Add("--hadamard", flags->hadamard,
            "size of a Hadamard transform along the quantised dimension, 2 to 128; 0: none")
+      .OneOfNumbers({0, 2, 4, 8, 16, 32, 64, 128})
       .ShowDefault();
   command
       .Add("--signs", flags->signs,
            "signs of the transform: fixed, seeded (by --seed), none, or a hexadecimal mask "
            "whose bit i makes sign i negative")
+      .Check(ProblemOf(ParseSigns))
       .ShowDefault();
   command.AddFlag("--transpose", flags->transpose,
                   "quantise along columns; outputs have the transposed shape");
@@ -213,14 +218,18 @@ void AddQuantizeCommand(Command app, int& exit_code) {
            "random stream of stochastic rounding: one per quantised copy")
       .ShowDefault();
   command.Add("--step", flags->step, "training step, for stochastic rounding").ShowDefault();
-  command.Add("--amax", flags->amax,
-              "largest magnitude to scale for, such as 6.5; default: the tensor's own");
+  command
+      .Add("--amax", flags->amax,
+           "largest magnitude to scale for, such as 6.5; default: the tensor's own")
+      .RealNumber(0, std::numeric_limits<float>::max());
   command.Add("--formula", flags->formula, "version of the nvfp4 scale formula")
       .OneOf({"te-2.14", "te-pre-2.14"})
       .ShowDefault();
   AddOutputOption(command, flags->print);
   command.Footer("Example: nibble quantize in.safetensors out.safetensors --format nvfp4");
-  command.Add("--threads", flags->threads, "number of threads; 0: one per processor").ShowDefault();
+  command.Add("--threads", flags->threads, "number of threads; 0: one per processor")
+      .InRange(0, 1024)
+      .ShowDefault();
   command
       .Add("--isa", flags->isa,
            "instruction set to use; changes the speed, not the output; default: the best")

@@ -313,12 +313,33 @@ TEST_F(QuantizeCommandTest, TheReportIsATableJsonOrYaml) {
   EXPECT_EQ(JsonOfYaml(yaml.out), report);
 }
 
-TEST_F(QuantizeCommandTest, ErrorsNameTheirFieldOnStderr) {
-  const Outcome format = Quantize({"--format", "nvfp5"});
-  EXPECT_EQ(format.exit_code, 1);
-  EXPECT_THAT(format.out, IsEmpty());
-  EXPECT_THAT(format.err, HasSubstr("nibble quantize: format: 'nvfp5' is not one of nvfp4"));
-  EXPECT_EQ(Quantize({"--format", "nvfp4", "-o", "xml"}).exit_code, 2);
+TEST_F(QuantizeCommandTest, ValuesThatAnOptionDoesNotTakeAreUsageErrors) {
+  const auto problem = [this](std::vector<std::string> words) {
+    words.insert(words.begin(), {"--format", "nvfp4"});
+    const Outcome outcome = Quantize(words);
+    EXPECT_EQ(outcome.exit_code, 2) << outcome.err;
+    EXPECT_THAT(outcome.out, IsEmpty());
+    return outcome.err;
+  };
+  EXPECT_EQ(Quantize({"--format", "nvfp5"}).exit_code, 2);
+  EXPECT_THAT(Quantize({"--format", "nvfp5"}).err, HasSubstr("nvfp5 not in {nvfp4,mxfp4"));
+  problem({"-o", "xml"});
+  EXPECT_THAT(problem({"--block", "0x0"}), HasSubstr("'0x0' is not ROWSxCOLUMNS"));
+  EXPECT_THAT(problem({"--hadamard", "3"}), HasSubstr("3 not in {0,2,4"));
+  EXPECT_THAT(problem({"--signs", "0x"}), HasSubstr("'0x' is neither fixed"));
+  EXPECT_THAT(problem({"--amax", "1e308"}), HasSubstr("'1e308'; allowed: numbers, 0 to"));
+  EXPECT_THAT(problem({"--amax", "nan"}), HasSubstr("'nan'; allowed"));
+  EXPECT_THAT(problem({"--seed", "-1"}), HasSubstr("'-1'; allowed: whole numbers, 0 to"));
+  EXPECT_THAT(problem({"--threads", "1025"}), HasSubstr("allowed: whole numbers, 0 to 1024"));
+}
+
+TEST_F(QuantizeCommandTest, SignsWithoutATransformAreRefusedRatherThanIgnored) {
+  const Outcome outcome = Quantize({"--format", "nvfp4", "--signs", "0xffff"});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("signs: '0xffff' without a transform; give its size"));
+}
+
+TEST_F(QuantizeCommandTest, AMissingInputHasItsOwnExitCode) {
   std::filesystem::remove(in_);
   EXPECT_EQ(Quantize({"--format", "nvfp4"}).exit_code, 102);
 }

@@ -114,12 +114,30 @@ bool NobodyListensHere(const std::string& server) {
   return refused;
 }
 
+// The effective user in the user database; empty texts if it is not there.
+struct UserEntry {
+  std::string name, directory;
+};
+
+UserEntry OwnEntry() {
+  std::array<char, 4096> room;
+  passwd entry = {};
+  passwd* found = nullptr;
+  if (getpwuid_r(geteuid(), &entry, room.data(), room.size(), &found) != 0 || found == nullptr) {
+    return {};
+  }
+  return {found->pw_name, found->pw_dir};
+}
+
 }  // namespace
 
 std::string DefaultClusterDirectory() {
-  const std::string home = Variable("NIBBLE_HOME");
-  return home.empty() ? absl::StrCat(Variable("HOME"), "/.nibble/cluster")
-                      : absl::StrCat(home, "/cluster");
+  const std::string nibble_home = Variable("NIBBLE_HOME");
+  if (!nibble_home.empty()) return nibble_home + "/cluster";
+  std::string home = Variable("HOME");
+  // Without HOME, as in some services and containers, the root of the file system would be used.
+  if (home.empty()) home = OwnEntry().directory;
+  return home + "/.nibble/cluster";
 }
 
 Backoff RetryBackoff() {
@@ -153,13 +171,7 @@ absl::StatusOr<std::string> FindServerAddress(const std::string& flag) {
 }
 
 std::string AuthorName() {
-  std::array<char, 4096> room;
-  passwd entry = {};
-  passwd* found = nullptr;
-  std::string name;
-  if (getpwuid_r(geteuid(), &entry, room.data(), room.size(), &found) == 0 && found != nullptr) {
-    name = found->pw_name;
-  }
+  std::string name = OwnEntry().name;
   std::erase_if(name, [](char c) { return c < ' ' || c > '~'; });
   if (name.empty()) name = absl::StrCat("uid-", geteuid());
   return name.substr(0, kMaxAuthorBytes);

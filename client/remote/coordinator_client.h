@@ -39,7 +39,8 @@ class WatchJobsResponse;
 
 inline constexpr char kDefaultServer[] = "127.0.0.1:7700";
 
-// ${NIBBLE_HOME:-$HOME/.nibble}/cluster: the directory of the local cluster.
+// ${NIBBLE_HOME:-$HOME/.nibble}/cluster: the directory of the local cluster. Without HOME the home
+// directory of the user database is used.
 std::string DefaultClusterDirectory();
 
 // The file with the address of the local cluster in `directory`; exists while the cluster is up.

@@ -1,5 +1,8 @@
 #include "client/remote/coordinator_client.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -21,6 +24,9 @@ TEST(DefaultClusterDirectoryTest, ItFollowsTheEnvironment) {
   ASSERT_EQ(setenv("HOME", "/home/ann", 1), 0);
   ASSERT_EQ(unsetenv("NIBBLE_HOME"), 0);
   EXPECT_EQ(DefaultClusterDirectory(), "/home/ann/.nibble/cluster");
+  ASSERT_EQ(setenv("HOME", "", 1), 0);
+  EXPECT_EQ(DefaultClusterDirectory(),
+            std::string(getpwuid(geteuid())->pw_dir) + "/.nibble/cluster");
   ASSERT_EQ(setenv("NIBBLE_HOME", "/var/nibble", 1), 0);
   EXPECT_EQ(DefaultClusterDirectory(), "/var/nibble/cluster");
 }

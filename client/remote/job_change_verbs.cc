@@ -82,7 +82,7 @@ absl::StatusOr<Reply> Submit(Session& session, const SubmitFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> settings, SettingsOf(flags));
   NIBBLE_ASSIGN_OR_RETURN(const std::string yaml, OverrideFields(text, settings));
   // The coordinator checks the spec again; this check needs no coordinator.
-  absl::StatusOr<JobSpec> spec = ParseJobSpec(yaml);
+  absl::StatusOr<JobSpec> spec = ParseJobSpec(text, settings);
   if (!spec.ok()) {
     return absl::Status(spec.status().code(),
                         absl::StrCat(flags.file, ": ", std::string(spec.status().message())));

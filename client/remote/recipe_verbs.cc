@@ -245,8 +245,14 @@ absl::StatusOr<Reply> Cost(Session& session, const RecipeFlags& flags) {
 }
 
 void AddChange(RemoteVerb<JobRecipeFlags>& verb) {
-  verb.app().Add("--at", verb->at,
-                 "when: now, lr-decay, step:N, tokens:N, or fraction:F of the steps; default: now");
+  verb.app()
+      .Add("--at", verb->at,
+           "when: now, lr-decay, step:N, tokens:N, or fraction:F of the steps; default: now")
+      // As from a script's empty variable. It must not take effect at once.
+      .Check([](const std::string& at) {
+        return at.empty() ? "'' is not a time; allowed: now, lr-decay, step:N, tokens:N, fraction:F"
+                          : "";
+      });
   verb.app().Add("--reason", verb->reason, "the reason, for the history");
   verb.app()
       .Add("--expected-revision", verb->expected_revision,

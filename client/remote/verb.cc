@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -18,6 +17,7 @@
 #include "common/near_name.h"
 #include "common/status_macros.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/stubs/logging.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 
 namespace nibble {
@@ -167,6 +167,9 @@ absl::StatusOr<Reply> RunRemote(const std::string& command, const RemoteFlags& f
     NIBBLE_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseSeconds(flags.timeout));
     options.timeout = timeout;
   }
+  // The coordinator's error names the field; Protocol Buffers would also write to stderr about text
+  // that is not UTF-8.
+  google::protobuf::SetLogHandler(nullptr);
   CoordinatorClient client(std::move(options));
   Session session(command, flags, client);
   return run(session);
@@ -182,8 +185,7 @@ absl::Duration Session::WaitDeadline() const {
 }
 
 void Session::Out(const std::string& text) const {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  (void)WriteOut(text);  // RunCommandLine reports an error at the end
 }
 
 void Session::PrintElement(const Message& message) const {

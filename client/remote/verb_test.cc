@@ -2,10 +2,14 @@
 
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client/remote/enum_words.h"
+#include "client/remote/remote_commands.h"
 #include "client/shell/output.h"
+#include "client/shell/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/job_requests.pb.h"
@@ -53,6 +57,17 @@ TEST_F(FindJobTest, AnUnknownJobIsNotFoundAndTheNearestIsSuggested) {
   const absl::Status status = Choose("trian-1").status();
   EXPECT_TRUE(absl::IsNotFound(status));
   EXPECT_THAT(status.message(), HasSubstr("did you mean 'train-1"));
+}
+
+TEST(RecipeVerbsTest, AnEmptyTimeIsAUsageError) {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"set", "train", "fprop=bf16"}, {"rollback", "train", "1"}}) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {"--at", "", "--server", "127.0.0.1:1"});
+    const Outcome outcome = RunCommand(AddRecipeVerbs, all);
+    EXPECT_EQ(outcome.exit_code, kExitUsage);
+    EXPECT_THAT(outcome.err, HasSubstr("--at: '' is not a time; allowed: now, lr-decay"));
+  }
 }
 
 TEST(EnumWordsTest, WordsAreTheNamesWithoutTheirPrefix) {

@@ -215,7 +215,11 @@ std::vector<std::string> OrderedWords(Command app, std::vector<std::string> word
 }
 
 std::optional<std::string> UnknownVerb(Command app, const std::vector<std::string>& words) {
-  if (words.empty() || IsOption(words[0])) return std::nullopt;
+  if (words.empty()) {
+    return absl::StrCat("nibble: a noun is missing; the nouns are ",
+                        absl::StrJoin(Names(app), ", "), "; 'nibble help' describes them");
+  }
+  if (IsOption(words[0])) return std::nullopt;
   const std::string& noun_word = words[0];
   const std::optional<Command> noun = app.FindSubcommand(noun_word);
   if (!noun) {
@@ -283,7 +287,7 @@ int RunCommandLine(CommandLine& app, int argc, char** argv, const int& exit_code
     std::cerr << UsageProblem(app, std::string(parsed.status().message())) << "\n";
     return kExitUsage;
   }
-  return *parsed == CommandLine::Outcome::kHelpPrinted ? kExitDone : exit_code;
+  return ExitCodeOfOutput(*parsed == CommandLine::Outcome::kHelpPrinted ? kExitDone : exit_code);
 }
 
 }  // namespace nibble

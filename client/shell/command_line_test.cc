@@ -1,6 +1,10 @@
 #include "client/shell/command_line.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -8,6 +12,7 @@
 #include "client/shell/output.h"
 #include "client/shell/testing.h"
 #include "common/command_line/command_line.h"
+#include "common/descriptor.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -37,13 +42,16 @@ class CommandLineTest : public testing::Test {
     AddHelpCommands(app_, exit_code_);
   }
 
-  int Run(std::vector<std::string> words) {
+  int RunUncaptured(std::vector<std::string> words) {
     words.insert(words.begin(), "nibble");
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
+    return RunCommandLine(app_, static_cast<int>(argv.size()), argv.data(), exit_code_);
+  }
+  int Run(const std::vector<std::string>& words) {
     testing::internal::CaptureStdout();
     testing::internal::CaptureStderr();
-    const int code = RunCommandLine(app_, static_cast<int>(argv.size()), argv.data(), exit_code_);
+    const int code = RunUncaptured(words);
     out_ = testing::internal::GetCapturedStdout();
     err_ = testing::internal::GetCapturedStderr();
     return code;
@@ -73,6 +81,28 @@ TEST_F(CommandLineTest, TheServerOptionMayStandBeforeOrAfterTheVerb) {
     EXPECT_EQ(server_, "a:1");
     EXPECT_EQ(file_, "f");
   }
+}
+
+TEST_F(CommandLineTest, OutputThatIsLostIsAnError) {
+  app_.AddSubcommand("print", "Prints").OnParsed([this] {
+    exit_code_ = Finish("print", "table", Reply{.text = "text\n"});
+  });
+  std::fflush(stdout);
+  const OwnedDescriptor before(dup(STDOUT_FILENO));
+  const OwnedDescriptor full(open("/dev/full", O_WRONLY));
+  ASSERT_EQ(dup2(full.get(), STDOUT_FILENO), STDOUT_FILENO);
+  testing::internal::CaptureStderr();
+  const int printed = RunUncaptured({"print"});
+  const int helped = RunUncaptured({"help"});
+  const int failed = ExitCodeOfOutput(kExitJobFailed);
+  ASSERT_EQ(dup2(before.get(), STDOUT_FILENO), STDOUT_FILENO);
+  std::clearerr(stdout);
+  EXPECT_EQ(printed, kExitError);
+  EXPECT_EQ(helped, kExitError);
+  EXPECT_EQ(failed, kExitJobFailed);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "nibble print: cannot write to stdout: No space left on device\n"
+            "nibble: cannot write to stdout: No space left on device\n");
 }
 
 TEST_F(CommandLineTest, WordsAfterTheVerbKeepTheirOrder) {

@@ -1,5 +1,6 @@
 #include "client/shell/output.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -7,12 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/errno_error.h"
 #include "common/yaml_scalar.h"
 
 namespace nibble {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+int stdout_errno = EIO;  // of the last write that failed
 
 // A literal block has no escapes, and its first character determines the indentation.
 bool FitsBlock(const std::string& text) {
@@ -73,6 +77,22 @@ void Tell(std::string_view command, std::string_view line) {
   absl::FPrintF(stderr, "nibble %s: %s\n", command, line);
 }
 
+absl::Status WriteOut(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return absl::OkStatus();
+  }
+  stdout_errno = errno;
+  return ErrnoError(errno, "cannot write to stdout");
+}
+
+int ExitCodeOfOutput(int exit_code) {
+  if (std::fflush(stdout) != 0) stdout_errno = errno;
+  if (exit_code != kExitDone || std::ferror(stdout) == 0) return exit_code;
+  const absl::Status status = ErrnoError(stdout_errno, "cannot write to stdout");
+  absl::FPrintF(stderr, "nibble: %s\n", status.message());
+  return kExitError;
+}
+
 int Finish(std::string_view command, const std::string& print, const absl::StatusOr<Reply>& reply) {
   if (!reply.ok()) {
     Tell(command, std::string(reply.status().message()));
@@ -80,8 +100,10 @@ int Finish(std::string_view command, const std::string& print, const absl::Statu
   }
   std::string output = ForPrograms(print) ? reply->json : reply->text;
   if (print == "yaml" && !output.empty()) output = YamlOf(Json::parse(output, nullptr, false));
-  std::fwrite(output.data(), 1, output.size(), stdout);
-  std::fflush(stdout);
+  if (const absl::Status status = WriteOut(output); !status.ok()) {
+    Tell(command, std::string(status.message()));
+    return kExitError;
+  }
   for (const std::string& note : reply->notes) Tell(command, note);
   return reply->exit_code;
 }

@@ -48,6 +48,13 @@ inline bool ForPrograms(const std::string& print) { return print == "json" || pr
 // Writes "nibble data verify: line" to stderr; `command` is "data verify".
 void Tell(std::string_view command, std::string_view line);
 
+// Writes to stdout, at once. An error is also reported by RunCommandLine, so that no command exits
+// with 0 after some of its output was lost.
+absl::Status WriteOut(std::string_view text);
+
+// `exit_code`; kExitError, with a message on stderr, if that is kExitDone and stdout failed.
+int ExitCodeOfOutput(int exit_code);
+
 // Prints the reply on stdout in the format `print`, or the error on stderr; returns the exit code.
 int Finish(std::string_view command, const std::string& print, const absl::StatusOr<Reply>& reply);
 

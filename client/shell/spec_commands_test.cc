@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/shell/spec_input.h"
 #include "client/shell/testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -39,6 +40,20 @@ constexpr char kSpec[] =
     "changes: [{at: lr-decay, set: {fprop: bf16}, reason: to recover}]\n"
     "data: {train: [corpus.txt], sequence: 256}\n"
     "training: {steps: 1000, batch: 16, micro_batch: 8}\n";
+
+TEST(RecipeChangeTest, AFieldThatIsSetTwiceIsRefused) {
+  EXPECT_EQ(ParseRecipeChange({"fprop=bf16", "wgrad=bf16", "fprop=nvfp4"}, {}).status().message(),
+            "set: 'fprop' is set twice, to bf16 and to nvfp4");
+  EXPECT_EQ(ParseRecipeChange({}, {"mlp:fprop=bf16,fprop=mxfp8"}).status().message(),
+            "layer: 'fprop' is set twice, to bf16 and to mxfp8");
+  EXPECT_TRUE(ParseRecipeChange({"fprop=bf16"}, {"mlp:fprop=nvfp4", "block 1:fprop=bf16"}).ok());
+}
+
+TEST(ReadInputTest, AnEmptyPathIsNamedAsSuch) {
+  const Outcome outcome = JobVerb({"job", "validate", ""});
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.err, HasSubstr("the path of the file is empty"));
+}
 
 TEST(JobCommandTest, DefaultsArePrintedAsAValidSpec) {
   const Outcome shown = JobVerb({"job", "show-defaults"});

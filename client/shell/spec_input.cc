@@ -26,6 +26,12 @@ absl::StatusOr<std::vector<FieldSetting>> Split(const std::vector<std::string>& 
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": ", std::string(setting.status().message())));
     }
+    for (const FieldSetting& earlier : settings) {
+      if (earlier.field != setting->field) continue;
+      return absl::InvalidArgumentError(absl::StrCat(name, ": '", setting->field,
+                                                     "' is set twice, to ", earlier.value,
+                                                     " and to ", setting->value));
+    }
     settings.push_back(*setting);
   }
   return settings;
@@ -34,6 +40,7 @@ absl::StatusOr<std::vector<FieldSetting>> Split(const std::vector<std::string>& 
 }  // namespace
 
 absl::StatusOr<std::string> ReadInput(const std::string& path, size_t max_bytes) {
+  if (path.empty()) return absl::InvalidArgumentError("the path of the file is empty");
   const auto close = [](std::FILE* file) { return file == stdin ? 0 : std::fclose(file); };
   const std::unique_ptr<std::FILE, decltype(close)> file(
       path == "-" ? stdin : std::fopen(path.c_str(), "rb"), close);

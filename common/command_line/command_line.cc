@@ -2,6 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <limits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -13,6 +16,67 @@ namespace {
 
 std::string Allowed(const std::string& least, const std::string& most, bool bounded) {
   return bounded ? absl::StrCat(least, " to ", most) : absl::StrCat(least, " or more");
+}
+
+// The check that an option has by the type of its variable, until it gets one of its own.
+constexpr char kTypeCheck[] = "by type";
+
+template <class T>
+struct ElementOf {
+  using Type = T;
+};
+template <class T>
+struct ElementOf<std::optional<T>> {
+  using Type = T;
+};
+template <class T>
+struct ElementOf<std::vector<T>> {
+  using Type = T;
+};
+
+// Replaces a number's text by its plain decimal form, because CLI11 would read 010 as octal;
+// otherwise returns what is allowed.
+template <class T>
+std::string CheckWholeNumber(std::string& text, T least, T most, const std::string& allowed) {
+  T value = 0;
+  if (!absl::SimpleAtoi(text, &value) || value < least || value > most) {
+    return absl::StrCat("'", text, "'; allowed: whole numbers, ", allowed);
+  }
+  text = absl::StrCat(value);
+  return "";
+}
+
+// CLI11 takes -1 for the largest unsigned number, and the largest number for any larger one.
+template <class T>
+void CheckByType(CLI::Option* option) {
+  using Limits = std::numeric_limits<T>;
+  if constexpr (std::integral<T>) {
+    const std::string allowed = absl::StrCat(Limits::min(), " to ", Limits::max());
+    option->transform(CLI::Validator(
+        [allowed](std::string& text) {
+          return CheckWholeNumber<T>(text, Limits::min(), Limits::max(), allowed);
+        },
+        "", kTypeCheck));
+  } else if constexpr (std::floating_point<T>) {
+    option->transform(CLI::Validator(
+        [](std::string& text) {
+          double value = 0;
+          if (absl::SimpleAtod(text, &value) && std::abs(value) <= Limits::max()) {
+            return std::string();
+          }
+          return absl::StrCat("'", text, "'; allowed: numbers, ", -Limits::max(), " to ",
+                              Limits::max());
+        },
+        "", kTypeCheck));
+  }
+}
+
+void DropCheckByType(CLI::Option* option) {
+  try {
+    option->get_validator(kTypeCheck)->active(false);
+  } catch (const CLI::OptionNotFound&) {
+    // A text.
+  }
 }
 
 std::vector<Command> Handles(const std::vector<CLI::App*>& apps) {
@@ -53,11 +117,10 @@ Option Option::Describe(const std::string& help) const {
 Option Option::WholeNumber(int64_t least, int64_t most) const {
   const std::string allowed =
       Allowed(absl::StrCat(least), absl::StrCat(most), most != std::numeric_limits<int64_t>::max());
-  option_->check(CLI::Validator(
+  DropCheckByType(option_);
+  option_->transform(CLI::Validator(
       [least, most, allowed](std::string& text) {
-        int64_t value = 0;
-        if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return std::string();
-        return absl::StrCat("'", text, "'; allowed: whole numbers, ", allowed);
+        return CheckWholeNumber<int64_t>(text, least, most, allowed);
       },
       allowed));
   return *this;
@@ -67,6 +130,7 @@ Option Option::AtLeast(int64_t least) const { return WholeNumber(least, most_); 
 
 Option Option::RealNumber(double least, double most) const {
   const std::string allowed = Allowed(absl::StrCat(least), absl::StrCat(most), true);
+  DropCheckByType(option_);
   option_->check(CLI::Validator(
       [least, most, allowed](std::string& text) {
         double value = 0;
@@ -178,7 +242,9 @@ Command Command::AddChoice(const std::string& heading) const {
 
 template <OptionValue T>
 CLI::Option* Command::AddOption(const std::string& name, T& value, const std::string& help) const {
-  return app_->add_option(name, value, help);
+  CLI::Option* const option = app_->add_option(name, value, help);
+  CheckByType<typename ElementOf<T>::Type>(option);
+  return option;
 }
 
 #define NIBBLE_ADD_OPTION(...)                                                            \
@@ -244,7 +310,8 @@ std::vector<Command> Command::Subcommands() const {
 
 std::optional<Command> Command::FindSubcommand(const std::string& name) const {
   for (const Command& command : Subcommands()) {
-    if (command.Name() == name) return command;
+    // The names of choices (AddChoice) are empty.
+    if (!name.empty() && command.Name() == name) return command;
   }
   return std::nullopt;
 }

@@ -88,6 +88,50 @@ TEST_F(OptionsTest, ErrorsOfChecksStateWhatIsAllowed) {
   EXPECT_EQ(Problem({"--even", "abc"}), "--even: 'abc' is odd");
 }
 
+TEST_F(OptionsTest, NumbersThatTheVariableCannotHoldAreRefused) {
+  int32_t small = 0;
+  uint32_t natural = 0;
+  uint64_t large = 0;
+  double real = 0;
+  float single = 0;
+  std::optional<int64_t> optional;
+  std::vector<int32_t> list;
+  program_.Add("--small", small, "");
+  program_.Add("--natural", natural, "");
+  program_.Add("--large", large, "");
+  program_.Add("--real", real, "");
+  program_.Add("--single", single, "");
+  program_.Add("--optional", optional, "");
+  program_.Add("--list", list, "").SplitAt(',');
+  const std::string of_large = "'; allowed: whole numbers, 0 to 18446744073709551615";
+  EXPECT_EQ(Problem({"--large", "-1"}), "--large: '-1" + of_large);
+  EXPECT_EQ(Problem({"--large", "18446744073709551616"}),
+            "--large: '18446744073709551616" + of_large);
+  EXPECT_EQ(Problem({"--large", "0x10"}), "--large: '0x10" + of_large);
+  EXPECT_EQ(Problem({"--large", ""}), "--large: '" + of_large);
+  EXPECT_EQ(Problem({"--natural", "4294967296"}),
+            "--natural: '4294967296'; allowed: whole numbers, 0 to 4294967295");
+  EXPECT_EQ(Problem({"--small", "1e3"}),
+            "--small: '1e3'; allowed: whole numbers, -2147483648 to 2147483647");
+  EXPECT_THAT(Problem({"--optional", "9223372036854775808"}), HasSubstr("9223372036854775807"));
+  EXPECT_THAT(Problem({"--list", "1,x"}), HasSubstr("--list: 'x'; allowed: whole numbers"));
+  EXPECT_THAT(Problem({"--real", "nan"}), HasSubstr("--real: 'nan'; allowed: numbers"));
+  EXPECT_THAT(Problem({"--single", "1e39"}), HasSubstr("'1e39'; allowed: numbers, -3.40282e+38"));
+  EXPECT_EQ(Problem({"--large", "18446744073709551615", "--small=-2147483648", "--real", "1e300"}),
+            "");
+  EXPECT_EQ(large, 18446744073709551615u);
+  EXPECT_EQ(small, -2147483648);
+}
+
+TEST_F(OptionsTest, LeadingZerosDoNotMakeANumberOctal) {
+  int64_t checked = 0, unchecked = 0;
+  program_.Add("--checked", checked, "").InRange(1, 100);
+  program_.Add("--unchecked", unchecked, "");
+  EXPECT_EQ(Problem({"--checked", "010", "--unchecked", "010"}), "");
+  EXPECT_EQ(checked, 10);
+  EXPECT_EQ(unchecked, 10);
+}
+
 TEST_F(OptionsTest, OptionsRequireAndExcludeOthers) {
   bool a = false, b = false, c = false;
   std::string x, y;
@@ -128,6 +172,8 @@ TEST(CommandLineProgramTest, TheGivenSubcommandRuns) {
   ASSERT_EQ(program.ParsedSubcommands().size(), 1u);
   EXPECT_EQ(program.ParsedSubcommands()[0].Name(), "two");
   EXPECT_FALSE(program.FindSubcommand("three"));
+  program.AddChoice("a choice, which has no name");
+  EXPECT_FALSE(program.FindSubcommand(""));
   EXPECT_FALSE(program.ParseWords({}).ok());
 }
 

@@ -165,6 +165,15 @@ void Controller::Tick() {
   TrimHistory();
 }
 
+void Controller::NotePause(int64_t paused_ms) {
+  if (paused_ms < options_.lease_ms / 2) return;
+  Log(LogLevel::kWarning, absl::StrCat("this process did not run for ", paused_ms,
+                                       " ms; no worker is lost for its silence meanwhile"));
+  const int64_t until_ms = clock_.SteadyMs() + options_.lease_ms;
+  live_.PostponeExpiries(until_ms);
+  sessions_.PostponeEnds(until_ms);
+}
+
 void Controller::TrimHistory() {
   ledger_->ChangeUnawaited(
       [this](const State& state) { return DecideForget(state, context_.coordinator()); },

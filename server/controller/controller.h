@@ -86,6 +86,10 @@ class Controller {
   // Does what is due; see above. A call during another one, from another thread or a callback,
   // returns at once.
   void Tick();
+  // Before a Tick: this process did not run for `paused_ms`, as after a suspension of its machine.
+  // It heard nobody meanwhile, so unless the pause was much shorter than a lease, no lease ends
+  // within another one from now.
+  void NotePause(int64_t paused_ms);
   // Before the end of the process: from here on every change is answered as soon as it is durable.
   void StopWaiting() { requests_.StopWaiting(); }
   // Waits until all consequences of ticks and reports are durable and all notifications were sent.

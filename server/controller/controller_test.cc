@@ -114,6 +114,24 @@ TEST(ControllerTest, AWorkerIsLostWhenItsLeaseExpiresAndItsJobRecovers) {
   EXPECT_THAT(coordinator.Job(job).recent_attempts(0).reason(), HasSubstr("w1"));
 }
 
+TEST(ControllerTest, SilenceWhileTheCoordinatorItselfDidNotRunEndsNoLease) {
+  TestCoordinator coordinator;
+  TestWorker worker(coordinator, "w1", 2);
+  const std::string job = worker.RunJob(2);
+  coordinator.clock.Advance(25'000);
+  coordinator.controller().NotePause(25'000);
+  coordinator.Tick();
+  EXPECT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RUNNING);
+  coordinator.clock.Advance(9'999);
+  coordinator.Tick();
+  EXPECT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RUNNING);
+  // A worker that is silent afterwards is lost; a short pause excuses nobody.
+  coordinator.controller().NotePause(4'999);
+  coordinator.clock.Advance(1);
+  coordinator.Tick();
+  EXPECT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RECOVERING);
+}
+
 TEST(ControllerTest, RanksThatDoNotEndAfterPeersFailedEndTheAttemptAndTheirWorkerIsBlamed) {
   TestCoordinator coordinator({.lease_ms = 3'600'000});
   TestWorker w1(coordinator, "w1", 1);

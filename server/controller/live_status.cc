@@ -32,6 +32,11 @@ std::vector<Leases::Lease> LiveStatus::TakeExpired(int64_t now_ms) {
   return expired;
 }
 
+void LiveStatus::PostponeExpiries(int64_t until_ms) {
+  MutexLock lock(&mutex_);
+  none_expires_before_ms_ = std::max(none_expires_before_ms_, until_ms);
+}
+
 std::optional<int64_t> LiveStatus::LastHeard(const std::string& worker) const {
   MutexLock lock(&mutex_);
   return leases_.LastHeard(worker);

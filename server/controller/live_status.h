@@ -39,6 +39,8 @@ class LiveStatus {
   void NoteHeartbeat(const std::string& worker, int64_t incarnation, int64_t now_ms);
   // Removes and returns the expired leases.
   std::vector<Leases::Lease> TakeExpired(int64_t now_ms);
+  // No lease expires before `until_ms`.
+  void PostponeExpiries(int64_t until_ms);
   std::optional<int64_t> LastHeard(const std::string& worker) const;
 
   // Takes a report of ranks of a job's living attempt. Samples of repeated steps replace those of

@@ -167,6 +167,11 @@ void WorkerSessions::EndSilent(int64_t now_ms) {
   for (const auto& [session, why] : silent) session->CallEnd(why);
 }
 
+void WorkerSessions::PostponeEnds(int64_t until_ms) {
+  MutexLock lock(&mutex_);
+  none_silent_before_ms_ = std::max(none_silent_before_ms_, until_ms);
+}
+
 void WorkerSessions::Notify(const std::set<std::string>& workers) {
   {
     MutexLock lock(&mutex_);

@@ -122,6 +122,8 @@ class WorkerSessions {
   // Notifies the sessions of these workers.
   void Notify(const std::set<std::string>& workers);
   void EndSilent(int64_t now_ms);
+  // No session ends for its silence before `until_ms`.
+  void PostponeEnds(int64_t until_ms);
   // Waits until all notifications so far have run.
   void Settle();
   // Waits for the running notification; no other begins.

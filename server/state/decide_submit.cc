@@ -12,7 +12,6 @@
 #include "common/status_macros.h"
 #include "job/job_spec.h"
 #include "job/notify_url.h"
-#include "job/overrides.h"
 #include "model/outline.h"
 #include "recipe/recipe.h"
 #include "server/state/decide.h"
@@ -332,8 +331,7 @@ absl::StatusOr<JobSpec> ForkSpec(const std::string& parent, const v1::ForkJobReq
   if (request.settings().empty()) return spec;
   const std::vector<std::string> settings(request.settings().begin(), request.settings().end());
   // With every field written, no default follows from a setting.
-  NIBBLE_ASSIGN_OR_RETURN(const std::string yaml, OverrideFields(ToYaml(spec), settings));
-  NIBBLE_ASSIGN_OR_RETURN(spec, ParseJobSpec(yaml));
+  NIBBLE_ASSIGN_OR_RETURN(spec, ParseJobSpec(ToYaml(spec), settings));
   if (EndStep(spec) <= step) {
     return absl::InvalidArgumentError(absl::StrCat("training.stop_at: ", EndStep(spec),
                                                    " leaves no step after the checkpoint of step ",

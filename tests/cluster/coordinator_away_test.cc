@@ -1,4 +1,6 @@
 // Training continues without the coordinator, for any length of time.
+#include <signal.h>
+
 #include <chrono>
 #include <map>
 #include <string>
@@ -49,6 +51,22 @@ TEST_P(CoordinatorAway, NoStepIsRepeatedAndTheSameAttemptContinues) {
     ASSERT_EQ(step, next++);
     ASSERT_EQ(count, 1) << "step " << step;
   }
+}
+
+TEST(CoordinatorStopped, ForLongerThanALeaseLosesNoWorkerAndNoAttempt) {
+  ClusterBed bed({.workers = 1, .slots = 2, .lease = ClusterBed::kShortLease});
+  const std::string job = bed.Submit({.ranks = 2, .steps = 100'000, .every = 500});
+  bed.ExpectStep(job, 20);
+  const auto ranks = bed.LiveRanks();
+  ASSERT_EQ(ranks.size(), 2u) << bed.Story(job);
+  ASSERT_EQ(bed.cluster().Signal("coordinator", SIGSTOP), absl::OkStatus());
+  EXPECT_FALSE(AwaitAnyEnd({ranks[0].process, ranks[1].process}, 3 * ClusterBed::kShortLease));
+  const int64_t made = EventsOf(bed.EventLog(job), "step").back().at("step");
+  ASSERT_EQ(bed.cluster().Signal("coordinator", SIGCONT), absl::OkStatus());
+  bed.ExpectStep(job, made + 20);
+  EXPECT_TRUE(IsAlive(ranks[0].process) && IsAlive(ranks[1].process));
+  EXPECT_EQ(bed.Describe(job).attempts(), 1) << bed.Story(job);
+  (void)bed.AskAbout(job, kKillJob);
 }
 
 INSTANTIATE_TEST_SUITE_P(ForSeconds, CoordinatorAway, testing::Values(0, 5, 20));

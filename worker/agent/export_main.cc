@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
 #include "common/counted.h"
+#include "common/process/standard_descriptors.h"
 #include "common/version/build_version.h"
 #include "worker/interop/hf_export.h"
 #include "worker/weights/checkpoint_weights.h"
@@ -47,6 +48,7 @@ absl::StatusOr<std::string> Export(const std::string& run, int64_t step,
 }  // namespace
 
 int main(int argc, char** argv) {
+  nibble::ReserveStandardDescriptors();
   std::string run, destination;
   int64_t step = 0;
   nibble::CommandLine app("Writes a checkpoint as a Hugging Face directory", "nibble-export");

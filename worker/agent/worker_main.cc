@@ -33,6 +33,7 @@
 #include "common/identity/credentials.h"
 #include "common/listen_address.h"
 #include "common/process/spawn.h"
+#include "common/process/standard_descriptors.h"
 #include "common/service/service_manager.h"
 #include "common/status_macros.h"
 #include "common/version/build_version.h"
@@ -247,6 +248,7 @@ int RunDaemon(const Arguments& arguments, nibble::ServiceManager& manager) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  nibble::ReserveStandardDescriptors();
   Arguments arguments;
   nibble::CommandLine app("The daemon of one node: runs ranks and stores checkpoints",
                           "nibble-worker");

@@ -15,11 +15,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/errno_error.h"
+#include "worker/trainer/data/truncated_files.h"
 
 namespace nibble {
 
 void MappedFile::Unmapper::operator()(const std::byte* data) const {
   if (borrowed) return;
+  ForgetMapping(data);
   // Fails only for an address that was never mapped, which the type rules out.
   (void)munmap(const_cast<std::byte*>(data), size);
 }
@@ -44,6 +46,7 @@ absl::StatusOr<MappedFile> MappedFile::Map(int fd, const std::string& path) {
   if (address == MAP_FAILED) {
     return ErrnoError(errno, absl::StrFormat("mapping the %d bytes of %s", size, path));
   }
+  NoteMapping(address, size, path);
   return MappedFile(Mapping(static_cast<const std::byte*>(address), Unmapper{size, false}));
 }
 

@@ -1,7 +1,8 @@
 // Regular files mapped into memory read-only.
 //
-// Access to a mapped file that another process has truncated raises SIGBUS, so files must not be
-// written to in place while they are mapped; replacing them by a rename is safe.
+// Access to a mapped file that another process has truncated raises SIGBUS (see truncated_files.h),
+// so files must not be written to in place while they are mapped; replacing them by a rename is
+// safe.
 //
 // Ownership: a MappedFile owns its mapping; views stay valid as long as it lives, also when it is
 // moved. Thread-safety: immutable.

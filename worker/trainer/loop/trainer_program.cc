@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
+#include "common/process/standard_descriptors.h"
 #include "common/status_macros.h"
 #include "common/version/build_version.h"
 #include "job/job_spec.h"
@@ -27,6 +28,7 @@
 #include "worker/trainer/comm/gloo_collective.h"
 #include "worker/trainer/comm/launch_local.h"
 #include "worker/trainer/comm/signal_block.h"
+#include "worker/trainer/data/truncated_files.h"
 #include "worker/trainer/loop/local_checkpoints.h"
 #include "worker/trainer/loop/run_job.h"
 #include "worker/trainer/report/progress.h"
@@ -310,6 +312,8 @@ TrainerExit RunRankOfAttempts(Arguments arguments, nibble::JobSpec spec,
 }  // namespace
 
 int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factory) {
+  ReserveStandardDescriptors();
+  ReportTruncatedFiles(kTrainerComplaint, CodeOf(TrainerExit::kSpec));
   Arguments arguments;
   nibble::CommandLine app("Trains one job on this machine", "nibble-trainer");
   app.SetVersion("nibble-trainer " + BuildVersion());
