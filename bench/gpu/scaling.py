@@ -9,13 +9,18 @@ its median over steps without the first four. Each number of ranks runs every wa
 measured within minutes. --exchanges: what moves gradients and weights (resources.exchange). PyTorch
 (bench/peers/torch_transformer.py, compiled, BF16) runs under torchrun. Prints tokens per second of all cards, the lowest and
 highest of the rounds, the share of the rate on one card times the number of cards, what a step of rank 0 waited for gathers
-and reductions in milliseconds, and the planned memory of a rank (PyTorch: its peak). Exits 1 if a run failed. --traces DIR
-keeps a timeline of two steps of each run, for Perfetto.
+and reductions in milliseconds, and the planned memory of a rank (PyTorch: its peak). Cards of one machine differ by some percent,
+and ranks that sum their gradients all go as fast as the slowest: so the same run of one rank is also made on all cards at
+once, each for itself, and 'of slowest' is the share of the slowest card's rate then times the number of cards. Exits 1 if a run
+failed. --traces DIR keeps a timeline of two steps of each run, for Perfetto.
 """
 
 import argparse
 import array
+import concurrent.futures
+import functools
 import json
+import os
 import pathlib
 import random
 import statistics
@@ -54,7 +59,15 @@ output: {directory: %(output)s}
 """
 
 
-def ours(programs, root, model, recipe, ranks, sharding, exchange, arguments):
+def environment(card):
+    """With this card alone, an index of those that are visible; None: with all of them."""
+    if card is None:
+        return dict(os.environ)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": visible.split(",")[card] if visible else str(card)}
+
+
+def ours(programs, root, model, recipe, ranks, sharding, exchange, arguments, card=None):
     """The trainer's steps without the first ones and its planned memory in bytes, or None."""
     what = MODELS[model]
     output = pathlib.Path(tempfile.mkdtemp(prefix="run-", dir=root))
@@ -65,11 +78,11 @@ def ours(programs, root, model, recipe, ranks, sharding, exchange, arguments):
         "steps": arguments.steps, "batch": what["batch"] * ranks, "micro_batch": what["batch"], "ranks": ranks, "sharding": sharding,
         "exchange": exchange, "device": arguments.device, "output": output / "out"})
     command = [str(programs / "nibble-trainer"), "--spec", str(spec), "--quiet"]
-    if arguments.traces:
+    if arguments.traces and card is None:
         arguments.traces.mkdir(parents=True, exist_ok=True)
         trace = arguments.traces / f"{model}-{recipe}-{sharding}-{exchange}-{ranks}.json"
         command += ["--trace", str(trace), "--trace-after", "1"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(card))
     if done.returncode != 0:
         print(f"{model} {recipe} {sharding} {exchange} on {ranks}: exit {done.returncode}: {done.stderr.strip()[-600:]}",
               flush=True)
@@ -79,16 +92,23 @@ def ours(programs, root, model, recipe, ranks, sharding, exchange, arguments):
     return [event for event in lines if event["event"] == "step"][4:], planned
 
 
-def torchs(model, ranks, arguments):
+def torchs(model, ranks, arguments, card=None):
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
                str(HERE.parent / "peers" / "torch_transformer.py"), "--device", arguments.device, "--mode", "compile", "--steps",
                str(arguments.steps), "--batch", str(MODELS[model]["batch"]), "--sequence", str(MODELS[model]["sequence"]),
                *MODELS[model]["peer"].split()]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(card))
     if done.returncode != 0:
         print(f"torch on {ranks}: exit {done.returncode}: {done.stderr.strip()[-600:]}", flush=True)
         return None
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def slowest(cards, run):
+    """The lowest of the rates that run(card) returns, on all cards at once; None if one failed."""
+    with concurrent.futures.ThreadPoolExecutor(cards) as pool:
+        found = list(pool.map(run, range(cards)))
+    return None if None in found else min(found)
 
 
 def main():
@@ -114,9 +134,31 @@ def main():
         tokens = array.array("H", (source.randrange(what["vocabulary"]) for _ in range(count)))
         (root / f"{model}.bin").write_bytes(tokens.tobytes())
     several = [(sharding, exchange) for sharding in arguments.sharding for exchange in arguments.exchanges]
-    rates, waits, memory, failed = {}, {}, {}, False
+    rates, waits, memory, apart, failed = {}, {}, {}, {}, False
+
+    def rate(model, steps, ranks=1):
+        return MODELS[model]["batch"] * MODELS[model]["sequence"] * ranks / statistics.median(step["seconds"] for step in steps)
+
+    def rate_apart(model, recipe, card):
+        steps, _ = ours(programs, root, model, recipe, 1, "optimizer", "auto", arguments, card)
+        return rate(model, steps) if steps else None
+
+    def torch_apart(model, card):
+        found = torchs(model, 1, arguments, card)
+        return found["tokens_per_s"] if found else None
+
+    cards = max(arguments.worlds)
     for _ in range(arguments.rounds):
         for model in arguments.models:
+            if cards > 1 and arguments.device == "cuda":
+                runs = {recipe: functools.partial(rate_apart, model, recipe) for recipe in arguments.recipes}
+                if arguments.torch and MODELS[model]["peer"]:
+                    runs["torch bf16"] = functools.partial(torch_apart, model)
+                for run, one in runs.items():
+                    found = slowest(cards, one)
+                    failed |= found is None
+                    if found:
+                        apart.setdefault((model, run), []).append(found)
             for ranks in arguments.worlds:
                 if arguments.torch and MODELS[model]["peer"]:
                     found = torchs(model, ranks, arguments)
@@ -131,21 +173,21 @@ def main():
                         if not steps:
                             continue
                         key = (model, recipe, sharding, exchange, ranks)
-                        tokens = MODELS[model]["batch"] * MODELS[model]["sequence"] * ranks
-                        rates.setdefault(key, []).append(tokens / statistics.median(step["seconds"] for step in steps))
+                        rates.setdefault(key, []).append(rate(model, steps, ranks))
                         waits[key] = [statistics.median(step[part] for step in steps)
                                       for part in ("weights_seconds", "reduce_seconds")]
                         memory[key] = planned / 2**20
     print(f"{'model':8}{'run':12}{'sharding':11}{'exchange':9}{'cards':>5}{'tokens/s':>11}{'lowest':>10}{'highest':>10}"
-          f"{'of linear':>11}{'gather ms':>11}{'reduce ms':>11}{'MiB':>8}")
+          f"{'of linear':>11}{'of slowest':>11}{'gather ms':>11}{'reduce ms':>11}{'MiB':>8}")
     for key, found in sorted(rates.items(), key=lambda item: (item[0][0], item[0][1], item[0][4], item[0][2], item[0][3])):
         model, run, sharding, exchange, ranks = key
         alone = ("ddp", "-") if run.startswith("torch") else ("optimizer", "auto")
         one = rates.get((model, run, *alone, 1))
-        share = f"{statistics.median(found) / ranks / statistics.median(one):.3f}" if one else "-"
+        share, of_slowest = (f"{statistics.median(found) / ranks / statistics.median(alone):.3f}" if alone else "-"
+                             for alone in (one, apart.get((model, run))))
         gather, reduce = (f"{1e3 * wait:.2f}" for wait in waits[key]) if key in waits else ("-", "-")
         print(f"{model:8}{run:12}{sharding:11}{exchange:9}{ranks:5d}{statistics.median(found):11.0f}{min(found):10.0f}{max(found):10.0f}"
-              f"{share:>11}{gather:>11}{reduce:>11}{memory[key]:8.0f}")
+              f"{share:>11}{of_slowest:>11}{gather:>11}{reduce:>11}{memory[key]:8.0f}")
     return 1 if failed else 0
 
 
