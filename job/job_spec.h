@@ -156,7 +156,7 @@ struct ResourceSpec {
   JobDevice device = JobDevice::kCpu;
   JobCollectives collectives = JobCollectives::kAuto;
   JobReduction reduction = JobReduction::kRankOrder;
-  JobExchange exchange = JobExchange::kNccl;
+  JobExchange exchange = JobExchange::kAuto;
   JobSharding sharding = JobSharding::kOptimizer;
   friend bool operator==(const ResourceSpec&, const ResourceSpec&) = default;
 };
