@@ -73,7 +73,7 @@ class Sensitivity : public testing::Test {
 TEST_F(Sensitivity, RanksAHarmedBlockFirstByManyStandardErrors) {
   const std::string job = bed_.SubmitSpec(HarmedJob(kForkedStep + 40));
   bed_.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
-  const std::string command = absl::StrCat(job, " --steps 40 --seeds 6");
+  const std::string command = absl::StrCat(job, " --steps 40 --seeds 10");
   const ShellResult result = Nibble(absl::StrCat(command, " -o json"));
   ASSERT_EQ(result.code, 0) << Said();
   const json found = result.json();
@@ -83,7 +83,7 @@ TEST_F(Sensitivity, RanksAHarmedBlockFirstByManyStandardErrors) {
   ASSERT_EQ(groups.size(), 7u) << result.text;
   EXPECT_EQ(groups[0].at("group"), "block 0") << result.text;
   EXPECT_EQ(groups[0].at("significant"), true) << result.text;
-  EXPECT_EQ(groups[0].at("repeats"), 6);
+  EXPECT_EQ(groups[0].at("repeats"), 10);
   const double best = groups[0].at("improvement");
   for (size_t i = 1; i < groups.size(); ++i) {
     const double noise = std::hypot(groups[0].at("standard_error").get<double>(),
@@ -94,9 +94,9 @@ TEST_F(Sensitivity, RanksAHarmedBlockFirstByManyStandardErrors) {
   EXPECT_EQ(found.at("command"),
             absl::StrCat("nibble job fork ", job, " --at-step 120 --layer 'block 0:all=bf16'"));
 
-  // Control, bound and seven blocks, six times; none has written a checkpoint.
+  // Control, bound and seven blocks, ten times; none has written a checkpoint.
   const std::vector<v1::Job> forks = Forks();
-  EXPECT_THAT(forks, SizeIs(54));
+  EXPECT_THAT(forks, SizeIs(90));
   for (const v1::Job& fork : forks) {
     EXPECT_EQ(fork.state(), v1::JOB_STATE_SUCCEEDED) << fork.id();
     EXPECT_EQ(fork.next_step(), kForkedStep + 40) << fork.id();
@@ -110,10 +110,10 @@ TEST_F(Sensitivity, RanksAHarmedBlockFirstByManyStandardErrors) {
   bed_.Restart("coordinator");
   const ShellResult again = Nibble(absl::StrCat(command, " -o json"));
   EXPECT_EQ(again.text, result.text) << Said();
-  EXPECT_THAT(Forks(), SizeIs(54));
+  EXPECT_THAT(Forks(), SizeIs(90));
   EXPECT_THAT(Nibble(absl::StrCat(command, " -o csv")).text,
               StartsWith("group,layers,repeats,improvement,standard_error,significant,share_of_gap,"
-                         "share_standard_error,added_gemm_time\nblock 0,2,6,"));
+                         "share_standard_error,added_gemm_time\nblock 0,2,10,"));
   EXPECT_THAT(Nibble(command).text, HasSubstr("everything in bf16"));
 
   // The precision statistics show the same block without a fork.
