@@ -100,7 +100,7 @@ def main():
     work = pathlib.Path(work).absolute() / "object-store-cluster"
     work.mkdir(parents=True)
     corpus = work / "corpus.txt"
-    corpus.write_text("".join(f"the {a} {b} runs to the {c}.\n" for a in ("red", "old", "big") for b in ("fox", "dog", "cat")
+    corpus.write_text("".join(f"the {a} {b} runs to the {c}.\n\n" for a in ("red", "old", "big") for b in ("fox", "dog", "cat")
                               for c in ("hill", "lake", "tree")) * 40)
     spec = work / "job.yaml"
     spec.write_text(f"""name: train
