@@ -193,4 +193,18 @@ absl::Status CheckpointRegistry::MakeLoadable(const v1::CheckpointRef& ref) {
   return committed ? absl::OkStatus() : CommitHere(key, disk);
 }
 
+absl::Status CheckpointRegistry::LinkInto(const v1::CheckpointRef& ref,
+                                          const std::string& directory) const {
+  const JobStore* const job = FindJob(ref.job());
+  if (job == nullptr) return NothingOf(ref.job());
+  const MutexLock disk(&DiskOf(ref.job()));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, job->store().Committed());
+  const auto found = std::find_if(committed.begin(), committed.end(), [&](const auto& one) {
+    return one.step == ref.step() && one.attempt == ref.attempt();
+  });
+  if (found == committed.end()) return NothingOf(ref.job());
+  const std::string name = DirectoryName(*found);
+  return LinkTree(job->store().path() + "/" + name, directory + "/" + name);
+}
+
 }  // namespace nibble
