@@ -148,23 +148,6 @@ absl::Status RemoveTree(const std::string& path) {
   return error ? ErrnoError(error.value(), "removing", path) : absl::OkStatus();
 }
 
-absl::Status LinkTree(const std::string& from, const std::string& to) {
-  NIBBLE_RETURN_IF_ERROR(MakeDirectories(to));
-  std::error_code error;
-  fs::recursive_directory_iterator at(from, error);
-  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
-    const fs::path path = fs::path(to) / at->path().lexically_relative(from);
-    std::error_code failed;
-    if (at->is_directory(failed)) {
-      NIBBLE_RETURN_IF_ERROR(MakeDirectories(path.string()));
-    } else if (at->is_regular_file(failed)) {
-      fs::create_hard_link(at->path(), path, failed);
-      if (failed) return ErrnoError(failed.value(), "linking", path.string());
-    }
-  }
-  return error ? ErrnoError(error.value(), "reading", from) : absl::OkStatus();
-}
-
 int64_t TreeBytes(const std::string& path) {
   int64_t bytes = 0;
   const auto add = [&bytes](const fs::path& file) {

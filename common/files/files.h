@@ -60,9 +60,6 @@ absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);
 
 // Removes a file or a directory tree; no error if there is none.
 absl::Status RemoveTree(const std::string& path);
-// Makes a directory with hard links to the regular files below `from`, and its parents. Errors name
-// the path; AlreadyExists for a file that is there.
-absl::Status LinkTree(const std::string& from, const std::string& to);
 
 // Disk usage of a tree; unreadable parts count as 0.
 int64_t TreeBytes(const std::string& path);

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/protocol_version.h"
+#include "common/protocol/protocol_version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/controller/controller.h"

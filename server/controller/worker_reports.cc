@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/protocol_version.h"
+#include "common/protocol/protocol_version.h"
 #include "common/status_macros.h"
 #include "server/controller/log.h"
 #include "server/state/decide.h"

@@ -35,7 +35,7 @@ choose_environment() {
 install_packages python3-venv
 export PYTHONDONTWRITEBYTECODE=1
 bazel build "$(bazel_flags)" //$here:hf-logits //$here:export-random //$here:export-tokenizer \
-  //$here:encode-texts //$here:yaml-of-json //client:nibble //server:nibble-coordinator //worker/trainer/loop:nibble-trainer
+  //$here:encode-texts //$here:yaml-of-json //client:nibble //server:nibble-coordinator //worker/agent:nibble-worker //worker/trainer/loop:nibble-trainer
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/parity"

@@ -1,5 +1,6 @@
 #include "worker/agent/checkpoint_upload.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <system_error>

@@ -34,7 +34,7 @@
 #include "common/listen_address.h"
 #include "common/process/spawn.h"
 #include "common/process/standard_descriptors.h"
-#include "common/protocol_version.h"
+#include "common/protocol/protocol_version.h"
 #include "common/service/service_manager.h"
 #include "common/status_macros.h"
 #include "common/version/build_version.h"

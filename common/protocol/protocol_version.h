@@ -5,8 +5,8 @@
 // older peer may ignore. Formats on disk have versions of their own.
 //
 // Thread-safety: pure functions.
-#ifndef NIBBLE_COMMON_PROTOCOL_VERSION_H_
-#define NIBBLE_COMMON_PROTOCOL_VERSION_H_
+#ifndef NIBBLE_COMMON_PROTOCOL_PROTOCOL_VERSION_H_
+#define NIBBLE_COMMON_PROTOCOL_PROTOCOL_VERSION_H_
 
 #include <cstdint>
 
@@ -25,4 +25,4 @@ absl::Status CheckProtocol(absl::string_view worker, absl::string_view version, 
 
 }  // namespace nibble
 
-#endif  // NIBBLE_COMMON_PROTOCOL_VERSION_H_
+#endif  // NIBBLE_COMMON_PROTOCOL_PROTOCOL_VERSION_H_
