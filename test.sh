@@ -135,6 +135,6 @@ if ((tsan)); then
     //server/store/... //server/backup/... //server/notify/... //server/controller/... //server/service/... //server/metrics/... \
     //worker/agent/... //worker/link/... //worker/metrics/... //worker/trainer/comm/... \
     -//worker/agent:daemon_test -//worker/agent:daemon_gang_test -//worker/trainer/comm:staged_collective_test \
-    -//worker/trainer/comm:gloo_collective_test -//worker/trainer/comm:gloo_failure_test
+    -//worker/trainer/comm:gloo_collective_test -//worker/trainer/comm:gloo_failure_test -//worker/trainer/comm:gloo_loss_test
 fi
 finish
