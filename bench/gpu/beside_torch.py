@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whole training steps on one card beside PyTorch's, alternately, in one run.
 
-    bench/gpu/beside_torch.py BIN [--rounds 2] [--models 1.2B 124M] [--torch-nvfp4]
+    bench/gpu/beside_torch.py BIN [--rounds 2] [--models 1.2B 124M] [--recipes bf16,nvfp4 fp8-tensor ...] [--torch bf16 fp8 nvfp4]
 
 BIN: the directory of step_bench. PyTorch runs bench/peers/torch_transformer.py, compiled, with cuDNN's attention, in
 this interpreter. The model `hybrid` needs mamba_ssm there: the peer takes its Triton kernels for Mamba-2. Prints tokens
@@ -39,19 +39,22 @@ def our_sizes(model):
     return ["--model", "hybrid-1b"] if model == "hybrid" else SIZES[model].split()
 
 
-# One process each: several recipes have weights and activations of their own.
-RECIPES = (("bf16", "nvfp4"), ("fp8-block",), ("mxfp8",))
+# A process each: recipes that share one alternate step by step, and each has weights and activations of its own.
+RECIPES = ("bf16,nvfp4", "fp8-block", "fp8-tensor", "mxfp8")
+# Which are not presets: every linear layer of the blocks in FP8 with a scale per tensor, gradients in E5M2, as PyTorch's peer.
+MADE = {"fp8-tensor": "bf16,all=fp8-tensor"}
 
 
 def ours(programs, model, recipes):
     command = [str(programs / "step_bench"), "--device", "cuda", "--steps", "12", "--no-operations", "--recipe",
-               *recipes, *our_sizes(model), *BATCH[model].split()]
+               *(MADE.get(recipe, recipe) for recipe in recipes), *our_sizes(model), *BATCH[model].split()]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         print(f"{' '.join(command)}: {done.stderr.strip()}")
         return {}
     found = re.findall(r"^(\S+)\s+([\d.]+) tok/s", done.stdout, re.M)
-    return {name: float(rate) for name, rate in found}
+    names = {MADE.get(recipe, recipe): recipe for recipe in recipes}
+    return {names[name]: float(rate) for name, rate in found}
 
 
 def torchs(model, precision, limit):
@@ -74,21 +77,23 @@ def main():
     parser.add_argument("programs", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--models", nargs="+", choices=list(SIZES), default=["1.2B", "124M"])
-    parser.add_argument("--torch-nvfp4", action="store_true", help="also PyTorch with fake-quantised operands")
+    parser.add_argument("--recipes", nargs="*", default=RECIPES, help="ours; with commas between those of one process")
+    parser.add_argument("--torch", nargs="*", choices=("bf16", "fp8", "nvfp4"), default=["bf16", "fp8"],
+                        help="PyTorch's; nvfp4: fake-quantised operands")
     parser.add_argument("--limit", type=int, default=240, help="seconds for a run of PyTorch, compilation included")
     arguments = parser.parse_args()
 
     rates = {}
     for _ in range(arguments.rounds):
         for model in arguments.models:
-            measured = torchs(model, "bf16", arguments.limit)
-            for recipes in RECIPES:
-                if model == "hybrid" and "fp8-block" in recipes:
+            measured = {}
+            for precision in arguments.torch:
+                measured |= torchs(model, precision, arguments.limit)
+            for recipes in arguments.recipes:
+                if model == "hybrid" and recipes == "fp8-block":
                     print("hybrid, fp8-block: left out; its input projection is not a multiple of 128")
                     continue
-                measured |= ours(arguments.programs, model, recipes)
-            if arguments.torch_nvfp4:
-                measured |= torchs(model, "nvfp4", arguments.limit)
+                measured |= ours(arguments.programs, model, recipes.split(","))
             for name, rate in measured.items():
                 rates.setdefault((model, name), []).append(rate)
 

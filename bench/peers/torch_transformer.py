@@ -3,7 +3,9 @@
 
 Prints one JSON line: tokens per second (median and spread over steps), step milliseconds and peak
 memory. `--precision nvfp4` fake-quantises the operands of every product of a block as the NVFP4 recipe
-does: values on the 4-bit grid in BF16. Needs PyTorch, which Nibble itself does not.
+does: values on the 4-bit grid in BF16. `--precision fp8` multiplies on FP8 tensor cores what a block multiplies, with a
+scale per tensor from its present largest magnitude, as torchao's float8 training does by default: E4M3, gradients E5M2,
+short accumulation in the forward GEMMs only; the head stays in BF16. Needs PyTorch, which Nibble itself does not.
 
 A `--pattern` with M has Mamba-2 layers from mamba_ssm's Triton kernels, on a card: the call that joins convolution, scan,
 gated norm and output projection if causal_conv1d is installed; otherwise the convolution is compiled with the rest.
@@ -71,10 +73,41 @@ class Nvfp4Product(torch.autograd.Function):
         return dx, dw, None
 
 
-class Linear(nn.Linear):
-    """A bias-free linear layer in BF16 or fake NVFP4."""
+def to_fp8(x, kind):
+    """x in an FP8 format, and the FP32 factor that returns it: one for the tensor."""
+    largest = torch.finfo(kind).max
+    scale = largest / x.abs().amax().float().clamp(min=1e-12)
+    return (x.float() * scale).clamp(-largest, largest).to(kind), scale.reciprocal()
 
-    nvfp4 = False
+
+def by_columns(x):
+    """The same matrix, stored column by column: tensor cores read both FP8 operands along the sum."""
+    return x.t().contiguous().t()
+
+
+class Fp8Product(torch.autograd.Function):
+    """y = x Wᵀ and both backward GEMMs in FP8; x [tokens, in] BF16, W [out, in] FP32. Saves the FP8 operands."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        x8, x_scale = to_fp8(x, torch.float8_e4m3fn)
+        w8, w_scale = to_fp8(weight, torch.float8_e4m3fn)
+        ctx.save_for_backward(x8, x_scale, w8, w_scale)
+        return torch._scaled_mm(x8, w8.t(), scale_a=x_scale, scale_b=w_scale, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x8, x_scale, w8, w_scale = ctx.saved_tensors
+        d8, d_scale = to_fp8(dy, torch.float8_e5m2)
+        dx = torch._scaled_mm(d8, by_columns(w8), scale_a=d_scale, scale_b=w_scale, out_dtype=torch.bfloat16)
+        dw = torch._scaled_mm(d8.t().contiguous(), by_columns(x8), scale_a=d_scale, scale_b=x_scale, out_dtype=torch.float32)
+        return dx, dw
+
+
+class Linear(nn.Linear):
+    """A bias-free linear layer in BF16, FP8 or fake NVFP4."""
+
+    precision = "bf16"
 
     def __init__(self, inner, outer):
         super().__init__(inner, outer, bias=False)
@@ -84,9 +117,11 @@ class Linear(nn.Linear):
         self.register_buffer("rotation", (hadamard / 4).to(torch.bfloat16), persistent=False)
 
     def forward(self, x):
-        if not Linear.nvfp4:
+        if Linear.precision == "bf16":
             return super().forward(x)
         flat = x.reshape(-1, x.shape[-1]).to(torch.bfloat16)
+        if Linear.precision == "fp8":
+            return Fp8Product.apply(flat, self.weight).view(*x.shape[:-1], -1)
         y = Nvfp4Product.apply(flat, self.weight.to(torch.bfloat16), self.rotation)
         return y.view(*x.shape[:-1], -1)
 
@@ -227,7 +262,7 @@ def main():
     p.add_argument("--no-rope", dest="rope", action="store_false")
     p.add_argument("--mode", choices=("eager", "compile"), default="eager")
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    p.add_argument("--precision", choices=("bf16", "nvfp4"), default="bf16")
+    p.add_argument("--precision", choices=("bf16", "fp8", "nvfp4"), default="bf16")
     a = p.parse_args()
     a.pattern = a.pattern or "*-" * a.layers
     if a.threads:
@@ -236,7 +271,7 @@ def main():
         global mamba
         mamba = MambaKernels()
     torch.manual_seed(1)
-    Linear.nvfp4 = a.precision == "nvfp4"
+    Linear.precision = a.precision
     cuda = a.device == "cuda"
     world, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_RANK", 0))
     if cuda:
