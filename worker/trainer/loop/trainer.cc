@@ -296,18 +296,23 @@ absl::Status Trainer::Exchange::AfterBackward(int64_t part) {
   return optimizer->BeginReduce(part, first);
 }
 
-absl::Status Trainer::BeginStep(const StepContext& context) {
+absl::Status Trainer::BeginStep(const StepContext& context, std::optional<size_t> slot) {
   if (exchange_.weights != nullptr) {
     NIBBLE_RETURN_IF_ERROR(
         exchange_.weights->BeginStep(options_.packs_weights, context.statistics));
-  } else {
-    model_->SetCopiesAreCurrent(copies_are_current_);
+    return model_->BeginStep(context);
   }
-  return model_->BeginStep(context);
+  model_->SetCopiesAreCurrent(copies_are_current_);
+  const auto begin = [&] { return model_->BeginStep(context); };
+  if (!slot.has_value()) return begin();
+  return passes_.Run(
+      {.kind = RecordedPasses::Kind::kWeights, .slot = *slot, .current = copies_are_current_},
+      /*exchanges=*/false, begin);
 }
 
 absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled) {
   const bool exchanges = options_.collective.world() > 1;
+  const bool as_always = !sampled && !enqueue_each_;
   exchange_.trains = true;
   for (int64_t micro = 0; micro < micro_batches_; ++micro) {
     NIBBLE_ASSIGN_OR_RETURN(const Batch batch, batches(step, micro));
@@ -317,7 +322,10 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
     StepContext context = ContextFor(step, micro, fed);
     // Weights are quantised once a step, before the first micro-batch.
     context.statistics = sampled;
-    if (micro == 0) NIBBLE_RETURN_IF_ERROR(BeginStep(context));
+    if (micro == 0) {
+      NIBBLE_RETURN_IF_ERROR(
+          BeginStep(context, as_always ? std::optional<size_t>(fed.slot) : std::nullopt));
+    }
     context.statistics = sampled && micro + 1 == micro_batches_;
     context.new_weights = micro == 0;
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kWeights));
@@ -338,8 +346,8 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
     };
     const auto run = [&](RecordedPasses::Kind kind, bool hooked,
                          absl::FunctionRef<absl::Status()> pass) {
-      const bool as_always = !sampled && !enqueue_each_;
-      return as_always ? passes_.Run({kind, micro, fed.slot}, hooked, pass) : pass();
+      return as_always ? passes_.Run({.kind = kind, .micro = micro, .slot = fed.slot}, hooked, pass)
+                       : pass();
     };
     // The forward pass writes the head's gradients.
     NIBBLE_RETURN_IF_ERROR(optimizer_->BeginGradients(outline().spec.blocks()));
@@ -437,7 +445,7 @@ absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t cou
       NIBBLE_ASSIGN_OR_RETURN(const FedBatch fed, LoadBatch(i, batch));
       StepContext context = ContextFor(i, micro, fed);
       context.new_weights = i == 0 && micro == 0;
-      if (context.new_weights) NIBBLE_RETURN_IF_ERROR(BeginStep(context));
+      if (context.new_weights) NIBBLE_RETURN_IF_ERROR(BeginStep(context, std::nullopt));
       const ModelBatch view = {.tokens = fed.tokens, .targets = fed.targets};
       NIBBLE_RETURN_IF_ERROR(model_->Evaluate(context, view, loss_.data<float>()));
       NIBBLE_RETURN_IF_ERROR(

@@ -197,7 +197,8 @@ class Trainer {
   std::string WhatFits(const ResolvedRecipe& recipe) const;
   absl::StatusOr<FedBatch> LoadBatch(int64_t step, const Batch& batch);
   StepContext ContextFor(int64_t step, int64_t micro, const FedBatch& batch) const;
-  absl::Status BeginStep(const StepContext& context);
+  // `slot`: of the first micro-batch, if what the step begins with may run from a recording.
+  absl::Status BeginStep(const StepContext& context, std::optional<size_t> slot);
   absl::Status RunMicroBatches(const BatchSource& batches, int64_t step, bool sampled);
   absl::Status FindBadOperands(StepReport& report);
   // Records the outcome in the report, and applies the guards (trainer_guards.cc).

@@ -1,6 +1,7 @@
 // Runs the passes of micro-batches from recordings, if the device's queue can record: a pass
 // enqueues the same operations in every step until the recipe changes, and reads the data that
-// differ (tokens, the step of the random bits) in the device's memory. On a GPU a recording is a
+// differ (tokens, the step of the random bits) in the device's memory. So does what prepares the
+// weights before the first micro-batch of a step. On a GPU a recording is a
 // CUDA graph, which leaves shorter gaps between kernels.
 //
 // A recording can neither wait for another queue nor be waited for in its middle. A pass in which
@@ -28,12 +29,13 @@ namespace nibble {
 // The hooks of the model whose passes it runs: passes them on to those given.
 class RecordedPasses : public PassHooks {
  public:
-  enum class Kind { kForward, kBackward };
+  enum class Kind { kWeights, kForward, kBackward };
   // Everything that the arguments of a pass depend on.
   struct Key {
     Kind kind = Kind::kForward;
-    int64_t micro = 0;  // the number of the micro-batch
-    size_t slot = 0;    // of the buffers that hold its batch
+    int64_t micro = 0;     // the number of the micro-batch
+    size_t slot = 0;       // of the buffers that hold its batch
+    bool current = false;  // of weights: their working copies have been made already
     friend auto operator<=>(const Key&, const Key&) = default;
   };
   // A recording takes some megabytes: passes beyond this number are enqueued each time.
