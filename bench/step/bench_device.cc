@@ -16,16 +16,16 @@ namespace {
 
 constexpr int kRuns = 9;
 
-// The median of the time that `run` takes on the device.
+// The median of the time that `run` takes in a queue of the device.
 template <class Run>
-absl::StatusOr<double> MedianSeconds(Backend& backend, Run run) {
+absl::StatusOr<double> MedianSeconds(Backend& backend, Queue& queue, Run run) {
   NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<Event> begin, backend.NewEvent());
   NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<Event> end, backend.NewEvent());
   std::vector<double> seconds;
   for (int i = 0; i < kRuns + 2; ++i) {
-    NIBBLE_RETURN_IF_ERROR(backend.compute().Record(*begin));
+    NIBBLE_RETURN_IF_ERROR(queue.Record(*begin));
     NIBBLE_RETURN_IF_ERROR(run());
-    NIBBLE_RETURN_IF_ERROR(backend.compute().Record(*end));
+    NIBBLE_RETURN_IF_ERROR(queue.Record(*end));
     NIBBLE_ASSIGN_OR_RETURN(const double taken, backend.SecondsBetween(*begin, *end));
     if (i >= 2) seconds.push_back(taken);
   }
@@ -65,7 +65,8 @@ class CudaBenchDevice : public BenchDevice {
     constexpr size_t kBytes = size_t{1} << 30;
     NIBBLE_ASSIGN_OR_RETURN(const Buffer from, card_->backend().memory().Allocate(kBytes));
     NIBBLE_ASSIGN_OR_RETURN(const Buffer to, card_->backend().memory().Allocate(kBytes));
-    NIBBLE_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(card_->backend(), [&] {
+    NIBBLE_ASSIGN_OR_RETURN(const double seconds,
+                            MedianSeconds(card_->backend(), card_->backend().compute(), [&] {
                               return card_->Copy(to.data(), from.data(), kBytes);
                             }));
     return 2.0 * kBytes / seconds;
@@ -113,13 +114,25 @@ absl::StatusOr<double> BenchDevice::GemmRate() {
              .to = MutableMatrix::OfBf16(tensors[i].data<uint16_t>(), size, size)}));
   }
   NIBBLE_ASSIGN_OR_RETURN(
-      const double seconds, MedianSeconds(on.backend, [&] {
+      const double seconds, MedianSeconds(on.backend, on.backend.compute(), [&] {
         return on.gemm.Gemm(Fprop(ConstMatrix::OfBf16(tensors[0].data<uint16_t>(), size, size),
                                   ConstMatrix::OfBf16(tensors[1].data<uint16_t>(), size, size),
                                   MutableMatrix::OfBf16(tensors[2].data<uint16_t>(), size, size)));
       }));
   return 2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size) /
          seconds;
+}
+
+absl::StatusOr<double> BenchDevice::ToHostRate() {
+  constexpr size_t kBytes = size_t{256} << 20;
+  Backend& backend = device().backend;
+  NIBBLE_ASSIGN_OR_RETURN(const Buffer from, backend.memory().Allocate(kBytes));
+  NIBBLE_ASSIGN_OR_RETURN(const Buffer to, backend.pinned().Allocate(kBytes));
+  Queue& transfers = backend.transfers();
+  NIBBLE_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(backend, transfers, [&] {
+                            return transfers.CopyOut(to.data(), from.data(), kBytes);
+                          }));
+  return kBytes / seconds;
 }
 
 }  // namespace nibble::bench

@@ -26,6 +26,8 @@ class BenchDevice {
   // per second of a large BF16 GEMM.
   virtual absl::StatusOr<double> CopyRate() = 0;
   absl::StatusOr<double> GemmRate();
+  // Bytes per second of a copy from the device into pinned host memory.
+  absl::StatusOr<double> ToHostRate();
 
  private:
   virtual int64_t gemm_size() const = 0;

@@ -17,8 +17,7 @@ absl::Status TimedDevice::Pass(const OpCost& cost, std::function<absl::Status()>
   return inner_.backend.compute().Record(*timed.end);
 }
 
-absl::StatusOr<std::map<std::string, OpTotals>> TimedDevice::Totals() {
-  std::map<std::string, OpTotals> totals;
+absl::Status TimedDevice::AddTo(std::map<std::string, OpTotals>& totals) const {
   for (size_t i = 0; i < used_; ++i) {
     const Timed& timed = timed_[i];
     NIBBLE_ASSIGN_OR_RETURN(const double seconds,
@@ -29,7 +28,17 @@ absl::StatusOr<std::map<std::string, OpTotals>> TimedDevice::Totals() {
     of.flops += timed.cost.flops;
     of.bytes += timed.cost.bytes;
   }
-  return totals;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> TimedDevice::Seconds(size_t first, size_t end) const {
+  double seconds = 0;
+  for (size_t i = first; i < end; ++i) {
+    NIBBLE_ASSIGN_OR_RETURN(const double one,
+                            inner_.backend.SecondsBetween(*timed_[i].begin, *timed_[i].end));
+    seconds += one;
+  }
+  return seconds;
 }
 
 }  // namespace nibble

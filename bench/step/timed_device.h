@@ -1,6 +1,6 @@
-// A device that times every operation: it forwards requests to another one and adds up, by kind of
-// operation, calls, seconds, floating-point operations and bytes. Times are those of the queue,
-// from events around each operation: nothing waits.
+// A device that times every operation while it measures: it forwards requests to another one and
+// adds up, by kind of operation, calls, seconds, floating-point operations and bytes. Times are
+// those of the queue, from events around each operation: nothing waits.
 //
 // Ownership: borrows the wrapped device; owns the events. Thread-safety: none.
 #ifndef NIBBLE_BENCH_STEP_TIMED_DEVICE_H_
@@ -36,10 +36,16 @@ class TimedDevice : private Passage {
         ops_(inner.ops, *this) {}
 
   Device device() { return {backend_, gemm_, ops_}; }
-  // Forgets what was timed.
-  void Clear() { used_ = 0; }
-  // Waits for the queue.
-  absl::StatusOr<std::map<std::string, OpTotals>> Totals();
+  // Forgets what was timed, and times operations from now on, or no longer.
+  void Measure(bool measures) {
+    used_ = 0;
+    measures_ = measures;
+  }
+  size_t operations() const { return used_; }
+  // Of the operations timed; adds to `totals`. Waits for the queue.
+  absl::Status AddTo(std::map<std::string, OpTotals>& totals) const;
+  // Of operations `first` up to `end`. Waits for the queue.
+  absl::StatusOr<double> Seconds(size_t first, size_t end) const;
 
  private:
   struct Timed {
@@ -47,6 +53,7 @@ class TimedDevice : private Passage {
     std::unique_ptr<Event> begin, end;
   };
   absl::Status Pass(const OpCost& cost, std::function<absl::Status()> operation) override;
+  bool direct() const override { return !measures_; }
 
   Device inner_;
   WrappedBackend backend_;
@@ -54,6 +61,7 @@ class TimedDevice : private Passage {
   WrappedLayerOps ops_;
   std::vector<Timed> timed_;
   size_t used_ = 0;  // of timed_
+  bool measures_ = false;
 };
 
 }  // namespace nibble
