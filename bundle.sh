@@ -19,6 +19,7 @@
 #   bundle/scaling.sh          the same work per card on 1, 2 and more cards, every level of sharding, beside PyTorch's DDP
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
 #   bundle/beside-torch.sh     the same beside PyTorch, if it is there
+#   bundle/checkpoints.sh      what snapshots cost the steps of a job on the card (needs Python)
 #   bundle/learning.sh         losses of BF16, NVFP4 and MXFP4 over 200 M tokens of the node's own text (needs Python)
 #   bundle/with.sh PROGRAM...  runs any of the bundled programs, such as nibble
 set -euo pipefail
@@ -181,6 +182,14 @@ cat > "$out/beside-torch.sh" <<'SCRIPT'
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/libraries.sh"
 exec python3 "$here/gpu/beside_torch.py" "$here/bin" "$@"
+SCRIPT
+
+cat > "$out/checkpoints.sh" <<'SCRIPT'
+#!/bin/bash
+# Steps around a job's snapshots; see checkpoints.py.
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/libraries.sh"
+exec python3 "$here/gpu/checkpoints.py" "$here/bin" "$@"
 SCRIPT
 
 cat > "$out/scaling.sh" <<'SCRIPT'
