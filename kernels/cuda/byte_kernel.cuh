@@ -158,12 +158,6 @@ template <class E, bool kF32, bool kRow, bool kColumn, ByteBlocks kBlocks>
 cudaError_t LaunchByteKernel(const QuantizeArgs& args, cudaStream_t stream) {
   const auto kernel = ByteKernel<E, kF32, kRow, kColumn, kBlocks>;
   constexpr int kBytes = sizeof(ByteMemory<kF32>);
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   const auto tiles = [](int64_t size, int64_t by) {
     return static_cast<unsigned>((size + by - 1) / by);
   };

@@ -8,7 +8,10 @@
 
 #include <cuda_runtime.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <utility>
 
 namespace nibble::gpu {
 
@@ -106,6 +109,22 @@ __device__ __forceinline__ void StoreGlobal16(uint64_t address, const uint32_t (
 
 #endif
 
+#if !defined(NIBBLE_GPU_EMULATION)
+// More dynamic shared memory than 48 KiB is for kernels that were allowed it. Calls the runtime
+// once per kernel, size and device, in each thread that launches it.
+inline cudaError_t AllowShared(const void* kernel, size_t bytes) {
+  thread_local std::map<std::pair<int, const void*>, size_t> allowed;
+  int device = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  size_t& most = allowed[{device, kernel}];
+  if (bytes <= most) return cudaSuccess;
+  const cudaError_t error = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  if (error == cudaSuccess) most = bytes;
+  return error;
+}
+#endif
+
 // Enqueues a kernel and returns the status of the launch.
 template <class... Params, class... Args>
 cudaError_t Launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_t shared_bytes,
@@ -115,6 +134,10 @@ cudaError_t Launch(void (*kernel)(Params...), dim3 grid, unsigned threads, size_
   emulation::RunGrid(grid, threads, shared_bytes, [&] { kernel(args...); });
   return cudaGetLastError();
 #else
+  if (shared_bytes > 0) {
+    const cudaError_t error = AllowShared(reinterpret_cast<const void*>(kernel), shared_bytes);
+    if (error != cudaSuccess) return error;
+  }
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = dim3(threads);

@@ -47,12 +47,6 @@ __global__ __launch_bounds__(kGeneralThreads,
 cudaError_t LaunchGeneralKernel(GeneralKernel kernel, const Source& x, const CopyArgs& copy,
                                 cudaStream_t stream) {
   constexpr int kBytes = sizeof(GeneralMemory);
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   const int64_t tiles = GeneralTiles(x);
   const unsigned grid = static_cast<unsigned>(tiles < kMostBlocks ? tiles : kMostBlocks);
   return Launch(kernel, dim3(grid), kGeneralThreads, kBytes, stream, x, copy);

@@ -175,21 +175,8 @@ __global__ __launch_bounds__(kTileThreads,
 
 template <bool kF32, bool kStochastic, bool kHadamard, bool kSquare>
 cudaError_t LaunchMxKernel(const TilePair& args, cudaStream_t stream) {
-  using Shape = TileShape<kF32>;
-  const auto kernel = MxKernel<kF32, kStochastic, kHadamard, kSquare>;
-  constexpr int kBytes = sizeof(MxMemory<kF32>);
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
-  const auto blocks = [](int64_t size, int64_t by) {
-    return static_cast<unsigned>((size + by - 1) / by);
-  };
-  const dim3 grid(kTileBand, blocks(args.x.cols, kTileCols),
-                  blocks(args.x.rows, int64_t{Shape::kRows} * kTileBand));
-  return Launch(kernel, grid, kTileThreads, kBytes, stream, args);
+  return LaunchOnTiles<kF32>(MxKernel<kF32, kStochastic, kHadamard, kSquare>,
+                             sizeof(MxMemory<kF32>), args, stream);
 }
 
 template <bool kF32, bool kStochastic>

@@ -171,21 +171,8 @@ __global__ __launch_bounds__(kTileThreads, TileShape<kF32>::kBlocks) void TileKe
 
 template <bool kF32, bool kRow, bool kColumn, bool kStochastic, bool kHadamard, bool kSquare>
 cudaError_t LaunchTileKernel(const QuantizeArgs& args, cudaStream_t stream) {
-  using Shape = TileShape<kF32>;
-  const auto kernel = TileKernel<kF32, kRow, kColumn, kStochastic, kHadamard, kSquare>;
-  constexpr int kBytes = sizeof(TileMemory<kF32>);
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
-  const auto blocks = [](int64_t size, int64_t by) {
-    return static_cast<unsigned>((size + by - 1) / by);
-  };
-  const dim3 grid(kTileBand, blocks(args.x.cols, kTileCols),
-                  blocks(args.x.rows, int64_t{Shape::kRows} * kTileBand));
-  return Launch(kernel, grid, kTileThreads, kBytes, stream, args);
+  return LaunchOnTiles<kF32>(TileKernel<kF32, kRow, kColumn, kStochastic, kHadamard, kSquare>,
+                             sizeof(TileMemory<kF32>), args, stream);
 }
 
 // The variants for one source type and rounding: which copies, which blocks, and whether the column

@@ -78,6 +78,19 @@ __device__ __forceinline__ TilePlace PlaceOf(const Source& x) {
           MinBits<uint32_t>(cols, kTileCols)};
 }
 
+// Launches a kernel whose thread blocks have the places that PlaceOf gives, with this much shared
+// memory each.
+template <bool kF32, class Args>
+cudaError_t LaunchOnTiles(void (*kernel)(Args), size_t shared_bytes, const Args& args,
+                          cudaStream_t stream) {
+  const auto tiles = [](int64_t size, int64_t by) {
+    return static_cast<unsigned>((size + by - 1) / by);
+  };
+  const dim3 grid(kTileBand, tiles(args.x.cols, kTileCols),
+                  tiles(args.x.rows, int64_t{TileShape<kF32>::kRows} * kTileBand));
+  return Launch(kernel, grid, kTileThreads, shared_bytes, stream, args);
+}
+
 // Address of byte `along` of line `line`.
 template <class T>
 __device__ __forceinline__ uint64_t AddressOf(T* base, uint32_t line, int64_t stride_bytes,

@@ -315,10 +315,6 @@ cudaError_t LaunchSlicedTile(const SlicedArgs& args, cudaStream_t stream) {
   const auto kernel = args.a.k_major
                           ? (args.b.k_major ? SlicedTile<true, true> : SlicedTile<true, false>)
                           : (args.b.k_major ? SlicedTile<false, true> : SlicedTile<false, false>);
-  const cudaError_t error =
-      cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes);
-  if (error != cudaSuccess) return error;
   const int64_t tiles = ((args.m + kTile - 1) / kTile) * ((args.n + kTile - 1) / kTile);
   return Launch(kernel, dim3(static_cast<unsigned>(tiles)), kThreads, kSharedBytes, stream, args);
 }

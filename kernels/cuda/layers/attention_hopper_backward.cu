@@ -417,12 +417,6 @@ template <int kDim>
 cudaError_t LaunchOf(const BackwardArgs& args, int processors, cudaStream_t stream) {
   using Tiles = BackwardTiles<kDim>;
   const auto kernel = BackwardKernel<kDim>;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, Tiles::kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   const AttentionDims& dims = args.dims;
   CUtensorMap qkv, dout;
   cudaError_t error = MakeTensorMap(&qkv, args.qkv, int64_t{dims.heads + 2 * dims.kv_heads} * kDim,

@@ -366,12 +366,6 @@ template <int kDim, int kConsumers>
 cudaError_t LaunchOf(const ForwardArgs& args, int processors, cudaStream_t stream) {
   using Tiles = ForwardTiles<kDim, kConsumers>;
   const auto kernel = ForwardKernel<kDim, kConsumers>;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, Tiles::kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   const AttentionDims& dims = args.dims;
   CUtensorMap map;
   if (const cudaError_t error =

@@ -239,14 +239,6 @@ __global__ void __launch_bounds__(kThreads) QueryKernel(BackwardArgs args) {
 template <int kDim>
 cudaError_t LaunchOf(const BackwardArgs& args, cudaStream_t stream) {
   constexpr int kBytes = BackwardMemory<kDim>::kBytes;
-  for (const void* kernel : {reinterpret_cast<const void*>(KeyKernel<kDim>),
-                             reinterpret_cast<const void*>(QueryKernel<kDim>)}) {
-    if (const cudaError_t error =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-        error != cudaSuccess) {
-      return error;
-    }
-  }
   const AttentionDims& dims = args.dims;
   const auto grid = [&](int heads) {
     return dim3(static_cast<unsigned>(dims.sequences * heads),

@@ -211,12 +211,6 @@ template <int kDim>
 cudaError_t LaunchOf(const ForwardArgs& args, const CachedPieces& pieces, cudaStream_t stream) {
   constexpr int kBytes = ForwardMemory<kDim>::kBytes;
   const auto kernel = ForwardKernel<kDim>;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   const AttentionDims& dims = args.dims;
   if (pieces.count == 0) {
     const int64_t tiles = (int64_t{dims.length} + kRows - 1) / kRows;

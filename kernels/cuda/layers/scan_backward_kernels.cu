@@ -35,12 +35,6 @@ cudaError_t LaunchBackward(const ScanArgs& args, cudaStream_t stream) {
   constexpr int kInputs = InputLayout<kP, kN>::kBytes, kOutputs = OutputLayout<kP, kN>::kBytes;
   constexpr int kBytes = kInputs > kOutputs ? kInputs : kOutputs;
   static_assert(kBytes <= 227 << 10);
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   const int64_t blocks = args.chunk_count() * args.groups * 2;
   return Launch(kernel, dim3(static_cast<unsigned>(blocks)), kThreads, kBytes, stream, args);
 }

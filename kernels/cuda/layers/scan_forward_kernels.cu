@@ -213,12 +213,6 @@ cudaError_t LaunchForward(const ScanArgs& args, cudaStream_t stream) {
   using Layout = ForwardLayout<kP, kN, kSidesOf<kP, kN>>;
   constexpr int kBytes = Layout::kBytes;
   static_assert(kBytes <= kMostShared);
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   const int64_t blocks = args.chunk_count() * args.groups;
   const int parts = LanesInParts(blocks, args.lanes / args.groups);
   return Launch(kernel, dim3(static_cast<unsigned>(blocks * parts)), kThreadsOf<kSidesOf<kP, kN>>,

@@ -194,12 +194,6 @@ __global__ __launch_bounds__(kOutputThreads,
 
 cudaError_t LaunchScanHopperForward(const ScanArgs& args, cudaStream_t stream) {
   constexpr int kBytes = scan::OutputsLayout::kBytes;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(scan::OutputsKernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   const int64_t blocks = args.chunk_count() * args.groups;
   const int parts = scan::LanesInParts(blocks, args.lanes / args.groups);
   return Launch(scan::OutputsKernel, dim3(static_cast<unsigned>(blocks * parts)),

@@ -253,12 +253,6 @@ __global__ __launch_bounds__(kGroupThreads,
 
 cudaError_t LaunchScanHopperGroups(const ScanArgs& args, cudaStream_t stream) {
   constexpr int kBytes = scan::GroupLayout::kBytes;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(scan::GroupKernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   return Launch(scan::GroupKernel, dim3(static_cast<unsigned>(args.chunk_count() * args.groups)),
                 scan::kGroupThreads, kBytes, stream, args);
 }

@@ -344,12 +344,6 @@ __global__ __launch_bounds__(kPairThreads,
 
 cudaError_t LaunchScanHopperPairs(const ScanArgs& args, cudaStream_t stream) {
   constexpr int kBytes = scan::PairsLayout::kBytes;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(scan::PairsKernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   return Launch(scan::PairsKernel, dim3(static_cast<unsigned>(args.chunk_count() * args.groups)),
                 scan::kPairThreads, kBytes, stream, args);
 }

@@ -160,12 +160,6 @@ template <int kLanes>
 cudaError_t LaunchHopperStates(const ScanArgs& args, bool gradients, cudaStream_t stream) {
   const auto kernel = HopperStatesKernel<kLanes>;
   constexpr int kBytes = HopperStatesLayout<kLanes>::kBytes;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   const int64_t blocks = args.sequences * (args.lanes / kLanes);
   return Launch(kernel, dim3(static_cast<unsigned>(blocks), gradients ? 2 : 1), kWarpgroup * kLanes,
                 kBytes, stream, args);

@@ -167,12 +167,6 @@ template <int kP, int kN, int kLanes>
 cudaError_t LaunchStates(const ScanArgs& args, bool gradients, cudaStream_t stream) {
   const auto kernel = StatesKernel<kP, kN, kLanes>;
   constexpr int kBytes = StatesLayout<kP, kN, kLanes>::kBytes;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-      error != cudaSuccess) {
-    return error;
-  }
   const int64_t blocks = args.sequences * (args.lanes / kLanes);
   return Launch(kernel, dim3(static_cast<unsigned>(blocks), gradients ? 2 : 1),
                 kLaneThreads * kLanes, kBytes, stream, args);
