@@ -288,6 +288,8 @@ void CheckTokens(LayerCheck& check) {
   CheckEntropy(check, 5, 257, DType::kF32);
   CheckEntropy(check, 4, 8192, DType::kF32);
   CheckEntropy(check, 3, 10007, DType::kF32);
+  // More than a thread block keeps of a row.
+  CheckEntropy(check, 2, 65552, DType::kF32);
 }
 
 }  // namespace nibble

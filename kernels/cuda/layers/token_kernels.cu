@@ -1,6 +1,6 @@
 // Limits: the embedding reads and writes each row once; its backward pass also sorts one 8-byte key
-// per row; cross entropy reads the logits twice, the second time mostly from the second-level
-// cache, and writes the gradient once.
+// per row; cross entropy reads the logits once and writes the gradient once. The rows of all blocks
+// that run at once do not fit the second-level cache, so a block keeps its row in shared memory.
 #include "kernels/cuda/layers/token_kernels.h"
 
 #include <cfloat>
@@ -195,6 +195,9 @@ __global__ __launch_bounds__(kThreads) void AddGroupsKernel(const uint64_t* __re
 }
 
 constexpr int kEntropyThreads = 512;
+// Eights of logits that a thread keeps in shared memory between its two passes, at most.
+constexpr int kMostKept = 14;
+constexpr size_t kKeptBytes = kEntropyThreads * kEight * sizeof(float);  // of a block's eights
 
 // e^x for x ≤ 0 with a relative error of |x| 2^-24 and two units in the last place more.
 __device__ __forceinline__ float FastExp(float x) { return exp2f(x * 1.4426950408889634f); }
@@ -208,10 +211,28 @@ __device__ __forceinline__ SoftSum Joined(SoftSum a, SoftSum b) {
   return {max, a.sum * expf(a.max - max) + b.sum * expf(b.max - max)};
 }
 
-// A block per row. A NaN does not become the maximum but makes the sum NaN; so does an infinity.
+// A thread's eights in shared memory: its own alone, so that no barrier orders them.
+__device__ __forceinline__ float4* KeptAt(int index) {
+  return reinterpret_cast<float4*>(DynamicShared()) + 2 * index * kEntropyThreads + threadIdx.x;
+}
+__device__ __forceinline__ void Keep(int index, const float (&x)[kEight]) {
+  float4* const at = KeptAt(index);
+  at[0] = make_float4(x[0], x[1], x[2], x[3]);
+  at[kEntropyThreads] = make_float4(x[4], x[5], x[6], x[7]);
+}
+__device__ __forceinline__ void GetKept(int index, float (&x)[kEight]) {
+  const float4* const at = KeptAt(index);
+  const float4 low = at[0], high = at[kEntropyThreads];
+  const float values[kEight] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) x[i] = values[i];
+}
+
+// A block per row, of which each thread keeps its first `kept` eights. A NaN does not become the
+// maximum but makes the sum NaN; so does an infinity.
 template <class From, class To, bool kWide>
-__global__ __launch_bounds__(kEntropyThreads) void CrossEntropyKernel(
-    const __grid_constant__ CrossEntropy request, DeviceFault* fault) {
+__global__ __launch_bounds__(kEntropyThreads, 2) void CrossEntropyKernel(
+    const __grid_constant__ CrossEntropy request, DeviceFault* fault, int kept) {
   __shared__ float maxima[kMostWarps], sums[kMostWarps];
   const int64_t row = blockIdx.x, vocab = request.logits.cols;
   const From* const x = RowOf<From>(request.logits, row);
@@ -229,22 +250,34 @@ __global__ __launch_bounds__(kEntropyThreads) void CrossEntropyKernel(
     for (int64_t c = begin; c < vocab; c += step) StoreEight<kWide>(dx + c, vocab - c, zeros);
     return;
   }
+  // This thread's eights begin at begin + i · step.
+  const int eights = begin < vocab ? static_cast<int>((vocab - begin + step - 1) / step) : 0;
+  constexpr int kLoadedAtOnce = kWide && sizeof(From) == 4 ? 4 : 2;
   SoftSum mine = {-FLT_MAX, 0.0f};
-  for (int64_t c = begin; c < vocab; c += step) {
-    const int64_t count = vocab - c;
-    float v[kEight];
-    LoadEight<kWide>(x + c, count, v);
-    float max = mine.max;
+  for (int first = 0; first < eights; first += kLoadedAtOnce) {
+    float v[kLoadedAtOnce][kEight];
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      if (kWide || i < count) max = fmaxf(max, v[i]);
+    for (int a = 0; a < kLoadedAtOnce; ++a) {
+      const int64_t c = begin + (first + a) * step;
+      if (first + a < eights) LoadEight<kWide>(x + c, vocab - c, v[a]);
     }
-    float sum = mine.sum * FastExp(mine.max - max);
 #pragma unroll
-    for (int i = 0; i < kEight; ++i) {
-      if (kWide || i < count) sum += FastExp(v[i] - max);
+    for (int a = 0; a < kLoadedAtOnce; ++a) {
+      if (first + a >= eights) break;
+      const int64_t count = vocab - begin - (first + a) * step;
+      float max = mine.max;
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) {
+        if (kWide || i < count) max = fmaxf(max, v[a][i]);
+      }
+      float sum = mine.sum * FastExp(mine.max - max);
+#pragma unroll
+      for (int i = 0; i < kEight; ++i) {
+        if (kWide || i < count) sum += FastExp(v[a][i] - max);
+      }
+      mine = {max, sum};
+      if (first + a < kept) Keep(first + a, v[a]);
     }
-    mine = {max, sum};
   }
 #pragma unroll
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
@@ -265,11 +298,16 @@ __global__ __launch_bounds__(kEntropyThreads) void CrossEntropyKernel(
   // The gradient may overwrite the logits: every thread has read the target's logit by now.
   __syncthreads();
   const float factor = request.scale / all.sum;
+  // From the last, which are still in the second-level cache if they were not kept.
 #pragma unroll 2
-  for (int64_t c = begin; c < vocab; c += step) {
-    const int64_t count = vocab - c;
+  for (int e = eights - 1; e >= 0; --e) {
+    const int64_t c = begin + e * step, count = vocab - c;
     float v[kEight];
-    LoadEight<kWide>(x + c, count, v);
+    if (e < kept) {
+      GetKept(e, v);
+    } else {
+      LoadEight<kWide>(x + c, count, v);
+    }
 #pragma unroll
     for (int i = 0; i < kEight; ++i) v[i] = FastExp(v[i] - all.max) * factor;
     if (target - c >= 0 && target - c < kEight) {
@@ -361,9 +399,15 @@ cudaError_t LaunchCrossEntropy(const CrossEntropy& r, DeviceFault* fault, cudaSt
     return WithType(
         r.dlogits.data == nullptr ? r.logits.dtype : r.dlogits.dtype, [&](auto element) {
           return WithBool(InEights(r.logits) && InEights(r.dlogits), [&](auto wide) {
+            // Only a gradient has a second pass.
+            const int64_t eights = (r.logits.cols * sizeof(float) + kKeptBytes - 1) / kKeptBytes;
+            const int kept = r.dlogits.data == nullptr
+                                 ? 0
+                                 : static_cast<int>(eights < kMostKept ? eights : kMostKept);
             return Launch(
                 CrossEntropyKernel<decltype(source), decltype(element), decltype(wide)::value>,
-                dim3(static_cast<unsigned>(r.logits.rows)), kEntropyThreads, 0, stream, r, fault);
+                dim3(static_cast<unsigned>(r.logits.rows)), kEntropyThreads, kept * kKeptBytes,
+                stream, r, fault, kept);
           });
         });
   });
