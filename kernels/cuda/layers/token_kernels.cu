@@ -83,6 +83,12 @@ __device__ __forceinline__ void Exchange(uint64_t& a, uint64_t& b, bool ascendin
   b = old;
 }
 
+// The lower of the elements of pair number `pair` at a distance, which is a power of two.
+template <class Int>
+__device__ __forceinline__ Int LowerOf(Int pair, Int distance) {
+  return 2 * pair - (pair & (distance - 1));
+}
+
 // The steps of distance < kTile of the merges of `from` … `to` elements.
 __global__ __launch_bounds__(kSortThreads) void SortTilesKernel(uint64_t* sorted, int64_t from,
                                                                 int64_t to) {
@@ -95,7 +101,7 @@ __global__ __launch_bounds__(kSortThreads) void SortTilesKernel(uint64_t* sorted
          distance /= 2) {
       for (int pair = static_cast<int>(threadIdx.x); pair < kTile / 2; pair += kSortThreads) {
         const int step = static_cast<int>(distance);
-        const int i = pair / step * 2 * step + pair % step;
+        const int i = LowerOf(pair, step);
         const int64_t global = static_cast<int64_t>(blockIdx.x) * kTile + i;
         Exchange(tile[i], tile[i + step], (global & size) == 0);
       }
@@ -109,7 +115,7 @@ __global__ __launch_bounds__(kThreads) void SortStepKernel(uint64_t* sorted, int
                                                            int64_t size, int64_t distance) {
   const int64_t pair = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (pair >= pairs) return;
-  const int64_t i = pair / distance * 2 * distance + pair % distance;
+  const int64_t i = LowerOf(pair, distance);
   Exchange(sorted[i], sorted[i + distance], (i & size) == 0);
 }
 
@@ -165,10 +171,13 @@ __global__ __launch_bounds__(kThreads) void SumGroupsKernel(
 #pragma unroll
       for (int j = 0; j < kEight; ++j) sums[j] += x[j];
     }
+    if (whole) {
+      float old[kEight];
+      LoadEight<kWide>(static_cast<const float*>(out) + c, count, old);
 #pragma unroll
-    for (int j = 0; j < kEight; ++j) {
-      if (j < count) out[c + j] = whole ? out[c + j] + sums[j] : sums[j];
+      for (int j = 0; j < kEight; ++j) sums[j] = old[j] + sums[j];
     }
+    StoreEight<kWide>(out + c, count, sums);
   }
 }
 
@@ -381,7 +390,7 @@ cudaError_t LaunchAddByKey(const ConstMatrix& from, const int32_t* keys, int64_t
   if (error == cudaSuccess) {
     const uint64_t* const sorted = scratch.sorted;
     error = WithType(from.dtype, [&](auto element) {
-      return WithBool(InEights(from), [&](auto wide) {
+      return WithBool(InEights(from) && Aligned(table), [&](auto wide) {
         return Launch(SumGroupsKernel<decltype(element), decltype(wide)::value>, rows, kThreads, 0,
                       stream, from, sorted, table, scratch.partial);
       });
