@@ -14,8 +14,9 @@
 #   bundle/trainer-tests.sh    the tests of whole runs, of kills and of resuming, on the card
 #   bundle/sanitizer.sh        compute-sanitizer's tools over the checks (needs Python)
 #   bundle/nccl-check.sh       collectives between cards: bits, lost ranks, times beside NCCL's own; --ranks 2
-#   bundle/ranks-test.sh       a job on several cards, every way in which ranks exchange; 2 ranks (needs Python)
-#   bundle/cluster-test.sh     two daemons with half of the cards each, one job across them: a live switch, ranks and a daemon lost, elastic sizes
+#   bundle/ranks-test.sh       a job on several cards, every way in which ranks exchange; 2 ranks; 1: on one card (needs Python)
+#   bundle/cluster-test.sh     two daemons with half of the cards each, one job across them: a timeline, a live switch, ranks and a daemon lost,
+#                              elastic sizes; `4 cuda 60`: four cards, and ranks that survive keep their process
 #   bundle/scaling.sh          the same work per card on 1, 2 and more cards, every level of sharding, beside PyTorch's DDP
 #   bundle/step-bench.sh       whole training steps; arguments as step_bench --device cuda
 #   bundle/beside-torch.sh     the same beside PyTorch, if it is there

@@ -92,6 +92,10 @@ int TimeCollectives(CheckRank& rank);
 // Times GEMMs alone and beside each kind of exchange; rank 0 prints the table.
 int TimeBesideGemms(CheckRank& rank);
 
+// Times gathers of weights in packed NVFP4 and in BF16, with their kernels; rank 0 prints the
+// table. Fails if the packed ones take no less time.
+int TimeGathers(CheckRank& rank);
+
 // How a group of NCCL's is made for timing; all ranks call it.
 enum class TimedExchange { kCopies, kKernels, kNcclsOwn };
 absl::StatusOr<std::unique_ptr<RankGroup>> NewTimedGroup(CheckRank& rank, Collective& hosts,

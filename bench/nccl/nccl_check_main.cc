@@ -3,7 +3,8 @@
 // beside them.
 //
 //   nccl_check --ranks 2                 everything; a table last
-//   nccl_check --ranks 2 --only time     "check", "loss", "time" or "beside" (GEMMs) alone
+//   nccl_check --ranks 2 --only time     "check", "loss", "time", "beside" (GEMMs) or "gathers" (of
+//                                        weights, packed and in BF16) alone
 //
 // It starts itself once per rank, each on a card of its own. Exits 1 if a check fails.
 #include <signal.h>
@@ -136,6 +137,7 @@ int Parent(CheckArguments arguments) {
   if (wants("time")) failures += Launch(arguments, "time", arguments.rank.exchange) ? 0 : 1;
   if (wants("beside") && arguments.ranks > 1)
     failures += Launch(arguments, "beside", arguments.rank.exchange) ? 0 : 1;
+  if (wants("gathers")) failures += Launch(arguments, "gathers", arguments.rank.exchange) ? 0 : 1;
   Print(absl::StrCat("nccl_check: ", arguments.ranks, " ranks: ", summary, failures, " failures"));
   return failures == 0 ? 0 : 1;
 }
@@ -148,6 +150,7 @@ int Rank(const CheckArguments& arguments) {
   }
   if (arguments.only == "check") return CheckCollectives(**rank, arguments.cases);
   if (arguments.only == "loss") return CheckLoss(**rank, arguments.loss);
+  if (arguments.only == "gathers") return TimeGathers(**rank);
   return arguments.only == "beside" ? TimeBesideGemms(**rank) : TimeCollectives(**rank);
 }
 
@@ -157,7 +160,8 @@ int Main(int argc, char** argv) {
   app.Add("--ranks", arguments.ranks, "Ranks, each on its own card")
       .WholeNumber(1, kMaxLocalRanks)
       .ShowDefault();
-  app.Add("--only", arguments.only, "One part alone").OneOf({"check", "loss", "time", "beside"});
+  app.Add("--only", arguments.only, "One part alone")
+      .OneOf({"check", "loss", "time", "beside", "gathers"});
   app.Add("--exchange", arguments.rank.exchange,
           "What moves data where ranks are checked and lost; auto: copy engines, and NCCL's "
           "kernels, "

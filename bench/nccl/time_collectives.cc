@@ -129,6 +129,16 @@ absl::Status TimeAll(CheckRank& rank) {
       table.Add(row);
     }
   }
+  // Of the queue of transfers, which checks after each exchange by copies whether a peer gave up.
+  constexpr int kCalls = 500;
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<Event> begin, rank.backend().NewEvent());
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<Event> end, rank.backend().NewEvent());
+  NIBBLE_RETURN_IF_ERROR(rank.backend().transfers().Record(*begin));
+  for (int i = 0; i < kCalls; ++i) {
+    NIBBLE_RETURN_IF_ERROR(rank.backend().transfers().Host([] { return absl::OkStatus(); }));
+  }
+  NIBBLE_RETURN_IF_ERROR(rank.backend().transfers().Record(*end));
+  NIBBLE_ASSIGN_OR_RETURN(const double calls, rank.backend().SecondsBetween(*begin, *end));
   // The groups of this rank end when the others need nothing of it.
   NIBBLE_RETURN_IF_ERROR(rank.backend().Synchronize());
   NIBBLE_RETURN_IF_ERROR(hosts->Barrier());
@@ -138,6 +148,7 @@ absl::Status TimeAll(CheckRank& rank) {
         "bandwidth; ratio: copies to NCCL's own\n%s",
         rank.backend().Name().c_str(), copies->Name().c_str(), kernels->Name().c_str(),
         own->Name().c_str(), world, kRounds, table.Text().c_str());
+    std::printf("a call of the host in a queue: %.1f us\n", calls / kCalls * 1e6);
     (void)std::fflush(stdout);
   }
   return absl::OkStatus();

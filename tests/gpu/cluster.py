@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """A coordinator and two daemons on one machine, each with half of the cards, and one job across all of them.
 
-    tests/gpu/cluster.py BIN [CARDS=2] [DEVICE=cuda]    BIN: the directory of nibble, nibble-coordinator, nibble-worker,
-                                                        nibble-trainer; CARDS: an even number; DEVICE cpu: a rehearsal
+    tests/gpu/cluster.py BIN [CARDS=2] [DEVICE=cuda] [KEEP=0]
+        BIN: the directory of nibble, nibble-coordinator, nibble-worker, nibble-trainer; CARDS: an even number; DEVICE cpu: a
+        rehearsal; KEEP: nibble-worker --keep-ranks, in seconds, with slots that divide the cores (--pin cores)
 
-The job's forward pass switches to BF16 in mid-run; then a rank is killed, a rank is stopped (SIGSTOP), and a daemon is
+First a timeline of two steps (`nibble job trace`) has to have every rank's computation and communication, and every rank has to
+run on the cores that `nibble worker describe` says. The job's forward pass switches to BF16 in mid-run; then a rank is killed, a rank is stopped (SIGSTOP), and a daemon is
 killed and started again. All losses have the bits of a run alone, without a cluster, with the change in its spec. Then
 an elastic job shrinks to half of the cards when a worker is drained, and grows back. Runs in a new directory below the
 current one. Exits 1 if anything is not so. Prints a short table last: steps and seconds from the command to its
-effect; for each fault the seconds until the coordinator knew it, and until the next step was done.
+effect; for each fault the seconds until the coordinator knew it, and until the next step was done, and how many processes of
+ranks are the same before and after. With KEEP, after a rank was killed or stopped, that has to be all but that one.
 """
 
 import json
@@ -17,9 +20,10 @@ import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
+
+from runs import Checks, command_line, events_below, losses, new_directory, run_alone, trainers, write_corpus
 
 STEPS = 8000
 HANG_SECONDS = 5
@@ -34,25 +38,6 @@ metrics: {log_every: 1}
 checkpoints: {every: 50, keep_last: 3}
 resources: {ranks: %(cards)d, device: %(device)s%(elastic)s}
 """
-
-
-def events_below(root, job):
-    """The events of a job's runs on all workers, by time."""
-    found = []
-    for path in root.rglob("events.jsonl"):
-        if path.parent.name != job:
-            continue
-        for line in path.read_text().split("\n")[:-1]:
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                pass  # a killed writer's last line
-    return sorted(found, key=lambda event: event["time"])
-
-
-def losses(all_events):
-    """By step, the last one logged."""
-    return {e["step"]: e["loss"] for e in all_events if e.get("event") == "step"}
 
 
 # Figure of nvidia-smi, our metric, units of ours per unit of theirs, and how far they may be apart: relative, absolute.
@@ -106,17 +91,13 @@ def compare_cards(worker):
     return differences, lines
 
 
-def trainers(root):
-    """Process and rank of the job's trainers, from below `root`, and the daemon that started each."""
-    found = {}
-    for entry in pathlib.Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-        except (OSError, IndexError):
-            continue
-        if words[0].endswith("nibble-trainer") and "--rank" in words and any(str(root) in word for word in words):
-            found[int(words[words.index("--rank") + 1])] = (int(entry.name), parent)
+def pins_of(worker):
+    """The cores of each pinned slot."""
+    found = []
+    for slot in worker["identity"].get("topology", {}).get("slots", []):
+        ranges = [part.split("-") for part in slot.get("cores", "").split(",") if part]
+        if ranges:
+            found.append({core for ends in ranges for core in range(int(ends[0]), int(ends[-1]) + 1)})
     return found
 
 
@@ -124,23 +105,13 @@ def main():
     programs = pathlib.Path(sys.argv[1]).resolve()
     cards = int(sys.argv[2]) if len(sys.argv) > 2 else 2
     device = sys.argv[3] if len(sys.argv) > 3 else "cuda"
+    keep = sys.argv[4] if len(sys.argv) > 4 else "0"
     steps = STEPS if device == "cuda" else 400
     if cards < 2 or cards % 2 != 0:
         sys.exit(f"CARDS: {cards} is not an even number from 2 on")
-    root = pathlib.Path(tempfile.mkdtemp(prefix="gpu-cluster-", dir=".")).resolve()
-    os.environ["NIBBLE_HOME"] = str(root / "home")
-    os.environ.pop("NIBBLE_SERVER", None)
-
-    def nibble(*words, check=True):
-        done = subprocess.run([str(programs / "nibble"), *words], capture_output=True, text=True)
-        if check and done.returncode != 0:
-            sys.exit(f"nibble {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
-        return done.stdout.strip()
-
-    words = pathlib.Path(__file__).read_text().split()
-    corpus = root / "corpus.txt"
-    corpus.write_text("\n\n".join(
-        " ".join(words[(7 * i + 3 * j * j) % len(words)] for j in range(400)) for i in range(300)))
+    root = new_directory("cluster")
+    nibble = command_line(programs, root)
+    corpus = write_corpus(root)
 
     def write_spec(name, elastic=""):
         spec = root / f"{name}.yaml"
@@ -148,22 +119,8 @@ def main():
                                "sequence": 256 if device == "cuda" else 64, "device": device, "elastic": elastic})
         return spec
 
-    wrong, table = [], []
-
-    def expect(condition, what):
-        if not condition:
-            wrong.append(what)
-        return condition
-
-    def wait_until(condition, seconds, what):
-        """Polls; returns the seconds until the condition holds."""
-        begun = time.monotonic()
-        while not condition():
-            if time.monotonic() - begun > seconds:
-                expect(False, f"not within {seconds} s: {what}")
-                break
-            time.sleep(0.02)
-        return time.monotonic() - begun
+    checks, table = Checks(), []
+    expect, wait_until = checks.expect, checks.wait_until
 
     def ended_attempts(job):
         return sum(e["kind"] == "JOB_EVENT_KIND_ATTEMPT" and " ended, " in e["text"]
@@ -178,19 +135,54 @@ def main():
     def last_time(job):
         return events_below(root, job)[-1]["time"]
 
-    def fault(job, name, strike, repair=None):
+    def processes():
+        return {rank: process for rank, (process, _) in trainers(root).items()}
+
+    def check_trace(job):
+        """Prints, by rank, what a step computed, communicated and waited."""
+        path = root / "trace.json"
+        nibble("job", "trace", job, "--steps", "2", "-o", str(path))
+        trace = json.loads(path.read_text())
+        trace = trace["traceEvents"] if isinstance(trace, dict) else trace
+        names = {(e["pid"], e["tid"]): e["args"]["name"] for e in trace if e["ph"] == "M" and e["name"] == "thread_name"}
+        spans = {}
+        for event in trace:
+            if event["ph"] == "X":
+                spans.setdefault((event["pid"], names.get((event["pid"], event["tid"]), "")), []).append(event["dur"])
+        for rank in range(cards):
+            sums = {name: sum(spans.get((rank, name), [])) / 2e3 for name in ("compute", "communication", "gaps of compute")}
+            print(f"trace, rank {rank}: a step has " + ", ".join(f"{name} {ms:.3f} ms" for name, ms in sums.items()))
+            expect(sums["compute"] > 0 and sums["communication"] > 0, f"the trace lacks rank {rank}'s {sums}")
+
+    def check_cores():
+        """Ranks run on the cores of their slots; a slot that is not pinned lets them run on all that its daemon has."""
+        pins = [pin for i in (1, 2) for pin in pins_of(json.loads(nibble("worker", "describe", f"worker-{i}", "-o", "json")))]
+        for rank, (process, daemon) in sorted(trainers(root).items()):
+            mine, theirs = os.sched_getaffinity(process), os.sched_getaffinity(daemon)
+            print(f"rank {rank}: {len(mine)} cores, its daemon {len(theirs)}, {len(pins)} slots of {cards} are pinned")
+            allowed = pins or [theirs]
+            expect(mine in allowed, f"rank {rank} runs on {sorted(mine)}, none of {[sorted(cores) for cores in allowed]}")
+
+    def fault(job, name, strike, repair=None, lost=None):
         nibble("job", "wait", job, "--step", str(steps * (3 + 3 * len(table)) // 20), "--timeout", "300s")
-        attempts, since = ended_attempts(job), last_time(job)
+        attempts, since, before = ended_attempts(job), last_time(job), processes()
         begun = time.monotonic()
         strike()
         known = wait_until(lambda: ended_attempts(job) > attempts, 120, f"{name}: the attempt's end")
         if repair is not None:
             repair()
         wait_until(lambda: resumed_steps(job, since), 120, f"{name}: a step after it")
-        table.append((name, known, time.monotonic() - begun))
+        recovered = time.monotonic() - begun
+        after = processes()
+        same = sum(process == after.get(rank) for rank, process in before.items())
+        if lost is not None and keep != "0":
+            expect(same == cards - lost, f"{name}: {same} of {cards} ranks kept their process, not {cards - lost}")
+        table.append((name, known, recovered, same))
 
     nibble("cluster", "up", "--workers", "2", "--slots", str(cards // 2), "--device", device,
-           f"--worker-flag=--hang-seconds={HANG_SECONDS}", "--coordinator-flag=--grow-interval-ms=1000")
+           f"--worker-flag=--hang-seconds={HANG_SECONDS}", f"--worker-flag=--keep-ranks={keep}",
+           *(["--worker-flag=--pin=cores"] if keep != "0" else []),
+           "--coordinator-flag=--grow-interval-ms=1000")
     try:
         print(nibble("worker", "list"))
         if device == "cuda":
@@ -207,8 +199,10 @@ def main():
                     return not compared[0]
 
                 wait_until(agree, 15, f"the figures of the cards of {worker['identity']['name']}")
-                wrong.extend(compared[0])
+                checks.wrong.extend(compared[0])
                 print("\n".join(compared[1]))
+        check_cores()
+        check_trace(job)
         seen = max(losses(events_below(root, job)))
         begun = time.monotonic()
         nibble("recipe", "set", job, "fprop=bf16", "--reason", "while it trains")
@@ -225,9 +219,9 @@ def main():
         def kill(rank, with_signal):
             return lambda: os.kill(trainers(root)[rank][0], with_signal)
 
-        fault(job, "a rank of the second daemon killed", kill(cards - 1, signal.SIGKILL))
-        fault(job, "rank 0 killed", kill(0, signal.SIGKILL))
-        fault(job, f"a rank stopped (hang after {HANG_SECONDS} s)", kill(cards - 1, signal.SIGSTOP))
+        fault(job, "a rank of the second daemon killed", kill(cards - 1, signal.SIGKILL), lost=1)
+        fault(job, "rank 0 killed", kill(0, signal.SIGKILL), lost=1)
+        fault(job, f"a rank stopped (hang after {HANG_SECONDS} s)", kill(cards - 1, signal.SIGSTOP), lost=1)
         fault(job, "the second daemon killed, started again",
               lambda: os.kill(trainers(root)[cards - 1][1], signal.SIGKILL), lambda: nibble("cluster", "up"))
         nibble("job", "wait", job, "--timeout", "300s")
@@ -247,11 +241,11 @@ def main():
         begun = time.monotonic()
         nibble("worker", "drain", "worker-2")
         wait_until(lambda: world_is(cards // 2), 120, f"the elastic job has {cards // 2} ranks")
-        table.append((f"elastic: {cards} to {cards // 2} ranks", None, time.monotonic() - begun))
+        table.append((f"elastic: {cards} to {cards // 2} ranks", None, time.monotonic() - begun, None))
         begun = time.monotonic()
         nibble("worker", "uncordon", "worker-2")
         wait_until(lambda: world_is(cards), 120, f"the elastic job has {cards} ranks again")
-        table.append((f"elastic: {cards // 2} to {cards} ranks", None, time.monotonic() - begun))
+        table.append((f"elastic: {cards // 2} to {cards} ranks", None, time.monotonic() - begun, None))
         nibble("job", "wait", elastic, "--timeout", "300s")
         expect(len(losses(events_below(root, elastic))) == steps, "the elastic job lacks steps")
         print(nibble("job", "events", elastic))
@@ -262,23 +256,20 @@ def main():
     alone.write_text((root / "across.yaml").read_text() +
                      f"output: {{directory: {root / 'alone'}}}\n"
                      f"changes:\n  - {{at: step:{changed[0]}, set: {{fprop: bf16}}}}\n")
-    done = subprocess.run([str(programs / "nibble-trainer"), "--spec", str(alone), "--quiet"],
-                          capture_output=True, text=True)
-    expect(done.returncode == 0, f"the run alone: {done.returncode} {done.stderr}")
+    failed = run_alone(programs, alone)
+    expect(not failed, f"the run alone: {failed}")
     expected = losses(events_below(root, "alone"))
     actual = losses(run)
     differ = [step for step in expected if expected[step] != actual.get(step)]
     expect(not differ and len(expected) == steps, f"losses differ from step {differ[:1]} on")
 
-    print(f"{cards} ranks on {device}, two daemons")
+    print(f"{cards} ranks on {device}, two daemons, ranks kept for {keep} s")
     print(f"{'steps at the command, at its effect':44} {seen}, {changed[0]}; {effect:.2f} s")
     print(f"{'losses with the bits of a run alone':44} {len(expected) - len(differ)} of {steps}")
-    print(f"{'':44} {'known':>8} {'next step':>10}   seconds")
-    for name, known, step in table:
-        print(f"{name:44} {'' if known is None else f'{known:.2f}':>8} {step:>10.2f}")
-    for what in wrong:
-        print("WRONG:", what)
-    return 1 if wrong else 0
+    print(f"{'seconds until':44} {'known':>8} {'next step':>10} {'same processes':>15}")
+    for name, known, step, same in table:
+        print(f"{name:44} {'' if known is None else f'{known:.2f}':>8} {step:>10.2f} {'' if same is None else f'{same} of {cards}':>15}")
+    return checks.finish()
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ the card. Exits 1 if the means of a preset differ by more than 1 %, or if a run 
 """
 
 import concurrent.futures
-import json
 import os
 import pathlib
 import statistics
 import subprocess
 import sys
-import tempfile
+
+from runs import events, losses, new_directory, run_alone, write_corpus
 
 BOUND = 0.01
 SEEDS = (5, 6, 7, 8)
@@ -38,13 +38,10 @@ def main():
     programs = pathlib.Path(sys.argv[1]).resolve()
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 200
     model = sys.argv[3] if len(sys.argv) > 3 else "tiny-hybrid"
-    root = pathlib.Path(tempfile.mkdtemp(prefix="gpu-presets-", dir=".")).resolve()
+    root = new_directory("presets")
     listed = subprocess.run([str(programs / "nibble"), "recipe", "presets"], capture_output=True, text=True, check=True)
     presets = [line.split()[0] for line in listed.stdout.splitlines()]
-    words = pathlib.Path(__file__).read_text().split()
-    corpus = root / "corpus.txt"
-    corpus.write_text("\n\n".join(
-        " ".join(words[(7 * i + 3 * j * j) % len(words)] for j in range(400)) for i in range(300)))
+    corpus = write_corpus(root)
     at_once = max(1, (os.cpu_count() or 1) // 4)
 
     def run(recipe, seed, device):
@@ -52,13 +49,11 @@ def main():
         spec = root / f"{recipe}-{seed}-{device}.yaml"
         spec.write_text(JOB % {"model": model, "recipe": recipe, "corpus": corpus, "steps": steps, "warmup": steps // 10,
                                "threads": 4, "seed": seed, "device": device, "output": output})
-        done = subprocess.run([str(programs / "nibble-trainer"), "--spec", str(spec), "--quiet"], capture_output=True,
-                              text=True)
-        if done.returncode != 0:
-            return f"exit {done.returncode}: {done.stderr.strip()}", set()
-        events = [json.loads(line) for line in (output / "events.jsonl").read_text().splitlines()]
-        losses = {e["step"]: e["loss"] for e in events if e.get("event") == "step"}
-        return losses, {e["path"] for e in events if e.get("event") == "products"}
+        failed = run_alone(programs, spec)
+        if failed:
+            return failed, set()
+        log = events(output / "events.jsonl")
+        return losses(log), {e["path"] for e in log if e.get("event") == "products"}
 
     with concurrent.futures.ThreadPoolExecutor(at_once) as cpu, concurrent.futures.ThreadPoolExecutor(1) as card:
         running = {(recipe, seed): (cpu.submit(run, recipe, seed, "cpu"), card.submit(run, recipe, seed, "cuda"))
@@ -78,8 +73,8 @@ def main():
             if sorted(expected) != list(range(steps)) or sorted(actual) != list(range(steps)):
                 wrong.append(f"{recipe}, seed {seed}: {len(expected)} and {len(actual)} steps, not {steps}")
                 continue
-            means.append([statistics.mean(losses[step] for step in range(steps - 20, steps))
-                          for losses in (expected, actual)])
+            means.append([statistics.mean(one[step] for step in range(steps - 20, steps))
+                          for one in (expected, actual)])
             most = max(most, *(abs(actual[step] / expected[step] - 1) for step in range(steps)))
             if means[-1][1] > 0.8 * actual[0]:
                 wrong.append(f"{recipe}, seed {seed}: it did not learn")

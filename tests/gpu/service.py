@@ -16,8 +16,9 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
+
+from runs import Checks, command_line, events, losses, new_directory, run_alone, write_corpus
 
 STEPS = 4500
 
@@ -33,48 +34,17 @@ resources: {ranks: 1, device: cuda}
 """
 
 
-def events(path):
-    found = []
-    if path.exists():
-        for line in path.read_text().split("\n")[:-1]:
-            try:
-                found.append(json.loads(line))
-            except json.JSONDecodeError:
-                pass  # a killed writer's last line
-    return found
-
-
-def losses(all_events):
-    """By step, the last one logged."""
-    return {e["step"]: e["loss"] for e in all_events if e.get("event") == "step"}
-
-
 def main():
     programs = pathlib.Path(sys.argv[1]).resolve()
     kills = int(sys.argv[2]) if len(sys.argv) > 2 else 20
-    root = pathlib.Path(tempfile.mkdtemp(prefix="gpu-service-", dir="."))
-    root = root.resolve()
-    os.environ["NIBBLE_HOME"] = str(root / "home")
-    os.environ.pop("NIBBLE_SERVER", None)
-
-    def nibble(*words, check=True):
-        done = subprocess.run([str(programs / "nibble"), *words], capture_output=True, text=True)
-        if check and done.returncode != 0:
-            sys.exit(f"nibble {' '.join(words)}: {done.returncode}\n{done.stdout}{done.stderr}")
-        return done.stdout.strip()
-
-    words = pathlib.Path(__file__).read_text().split()
-    corpus = root / "corpus.txt"
-    corpus.write_text("\n\n".join(
-        " ".join(words[(7 * i + 3 * j * j) % len(words)] for j in range(400)) for i in range(300)))
+    root = new_directory("service")
+    nibble = command_line(programs, root)
+    corpus = write_corpus(root)
     spec = root / "job.yaml"
     spec.write_text(JOB % {"corpus": corpus, "steps": STEPS})
 
-    wrong = []
-
-    def expect(condition, what):
-        if not condition:
-            wrong.append(what)
+    checks = Checks()
+    expect = checks.expect
 
     nibble("cluster", "up", "--workers", "1", "--slots", "1", "--device", "gpu")
     try:
@@ -144,9 +114,8 @@ def main():
                      f"output: {{directory: {root / 'alone'}}}\n"
                      "changes:\n" + "".join(f"  - {{at: step:{changed}, set: {{fprop: {to}}}}}\n"
                                             for to, (_, changed, _, _) in changes.items()))
-    done = subprocess.run([str(programs / "nibble-trainer"), "--spec", str(alone), "--quiet"],
-                          capture_output=True, text=True)
-    expect(done.returncode == 0, f"the run alone: {done.returncode} {done.stderr}")
+    failed = run_alone(programs, alone)
+    expect(not failed, f"the run alone: {failed}")
     expected = losses(events(root / "alone" / "events.jsonl"))
     actual = losses(run)
     differ = [step for step in expected if expected[step] != actual.get(step)]
@@ -170,9 +139,7 @@ def main():
     expect(planned and peak, "no plan of memory, or no peak")
     print(f"memory planned and taken, MiB           {max(planned) / 2**20:.1f}, {peak[-1] / 2**20:.1f}")
     expect(abs(peak[-1] / max(planned) - 1) <= 0.03, "the plan of memory is more than 3 % from what was taken")
-    for what in wrong:
-        print("WRONG:", what)
-    return 1 if wrong else 0
+    return checks.finish()
 
 
 if __name__ == "__main__":

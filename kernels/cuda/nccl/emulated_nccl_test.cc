@@ -193,6 +193,7 @@ class EmulatedGroup : public testing::Test {
         ConnectNccl(*backend_, {.rank = rank,
                                 .world = world,
                                 .copies = {std::make_unique<FakeCopies>(copies_, rank, world), ""},
+                                .alone = [this] { return alone_; },
                                 .library = &FakeNcclLibrary()});
     ASSERT_TRUE(group.ok()) << group.status();
     group_ = *std::move(group);
@@ -240,6 +241,7 @@ class EmulatedGroup : public testing::Test {
   std::mt19937_64 random_{3};
   std::unique_ptr<CudaBackend> backend_;
   FakeCopiesState copies_;
+  bool alone_ = false;
   std::unique_ptr<RankGroup> group_;
   std::vector<std::vector<float>> inputs_;
   uint64_t number_ = 0;
@@ -304,6 +306,31 @@ TEST_F(EmulatedGroup, CopyEnginesGatherInPlaceAndApart) {
     }
   }
   EXPECT_EQ(FakeNccl().groups, 0);
+}
+
+TEST_F(EmulatedGroup, BesideNothingKernelsMoveTheSlicesWithTheSameBits) {
+  for (const int64_t count : {1, 1000, 4097}) {
+    MakeInputs(3, count);
+    for (int rank = 0; rank < 3; ++rank) {
+      ConnectCopies(rank, 3);
+      FakeNccl().groups = 0;
+      alone_ = true;
+      ExpectReduceScatter(rank, 3, count, false);
+      ExpectReduceScatter(rank, 3, count, true);
+      std::vector<float> all(static_cast<size_t>(3 * count));
+      ASSERT_TRUE(group_->AllGather(++number_, inputs_[rank].data(), all.data(), 4 * count).ok());
+      for (int r = 0; r < 3; ++r) {
+        EXPECT_EQ(std::memcmp(all.data() + r * count, inputs_[r].data(), 4 * count), 0) << r;
+      }
+      EXPECT_EQ(copies_.pieces, 0);
+      EXPECT_EQ(FakeNccl().groups, 3);
+      // Between them copies go on as before.
+      alone_ = false;
+      ExpectReduceScatter(rank, 3, count, false);
+      EXPECT_EQ(copies_.pieces, (4 * count + 4095) / 4096);
+      EXPECT_EQ(FakeNccl().groups, 3);
+    }
+  }
 }
 
 TEST_F(EmulatedGroup, TheNameTellsWhatMovesSlices) {

@@ -4,18 +4,18 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
-#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/nccl/copy_exchange.h"
+#include "kernels/cuda/nccl/nccl_communicator.h"
 #include "kernels/cuda/nccl/nccl_library.h"
 #include "kernels/cuda/nccl/piece_plan.h"
 #include "kernels/cuda/nccl/rank_sum_kernels.h"
@@ -23,28 +23,9 @@
 namespace nibble {
 namespace {
 
-using NcclClock = std::chrono::steady_clock;
-
 // A queue holds about a thousand launches, of which a call takes up to four; beyond that launches
 // wait for the card, and where a peer is lost they would wait in NCCL, out of Abort()'s reach.
 constexpr int64_t kMostCallsAhead = 128;
-
-// A call of a communicator that does not block returns while a thread of NCCL's still enqueues the
-// work, which takes some ten microseconds, or seconds where connections are made.
-class EnqueueWait {
- public:
-  void Pause() {
-    if (++turns_ < kSpins) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
-
- private:
-  static constexpr int kSpins = 2000;
-  int turns_ = 0;
-};
 
 ncclDataType_t TypeOf(ReduceElement element) {
   switch (element) {
@@ -74,11 +55,13 @@ class NcclGroup final : public RankGroup {
   NcclGroup(CudaBackend& backend, const NcclLibrary& library, NcclOptions& options, int version)
       : backend_(backend),
         nccl_(library),
+        comm_(library),
         rank_(options.rank),
         world_(options.world),
         sums_(options.sums),
         name_(NameOf(version, options.sums, options.copies)),
-        copies_(std::move(options.copies.streams)) {
+        copies_(std::move(options.copies.streams)),
+        alone_(std::move(options.alone)) {
     if (copies_ != nullptr) exchange_.emplace(*copies_, rank_, world_);
   }
   ~NcclGroup() override;
@@ -102,16 +85,10 @@ class NcclGroup final : public RankGroup {
  private:
   enum Mark { kBegun, kCompleted };
 
-  // Makes `calls` in one group of NCCL's, and waits until they are enqueued.
-  absl::Status Call(const char* name, absl::FunctionRef<ncclResult_t(ncclComm_t)> calls);
-  // Why there is no communicator.
-  absl::Status Ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return aborted_.ok() ? absl::FailedPreconditionError("the group is not connected") : aborted_;
+  absl::Status Call(const char* name, absl::FunctionRef<ncclResult_t(ncclComm_t)> calls) {
+    return comm_.Call(name, calls);
   }
   void End(const absl::Status& why, bool fails_the_queues);
-  // The communicator's state, ncclInProgress while it still enqueues; an error if it was aborted.
-  absl::StatusOr<ncclResult_t> State();
-  absl::Status ErrorOf(const char* name, ncclResult_t result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Set(Mark mark, uint64_t number);
   // Marks the operation's begin and its end around `run`, which makes so many calls of NCCL.
   absl::Status Enqueue(uint64_t number, int64_t calls, absl::FunctionRef<absl::Status()> run);
@@ -125,6 +102,9 @@ class NcclGroup final : public RankGroup {
   absl::StatusOr<float*> Scratch(size_t bytes);
   absl::Status GatherByCopies(const char* in, char* out, int64_t bytes);
   absl::Status SumByCopies(const float* in, float* out, int64_t count);
+  // Whether copy engines move it: beside nothing NCCL's kernels are faster, with three peers by a
+  // third, and for a few bytes by a tenth of a millisecond (docs/results/gpu.md).
+  bool Copies() const { return exchange_.has_value() && !(alone_ != nullptr && alone_()); }
   // After an exchange by copies: an error of the queues if a peer has given up.
   absl::Status CheckPeers() {
     return backend_.transfers().Host([this] { return copies_->PeersStatus(); });
@@ -134,14 +114,10 @@ class NcclGroup final : public RankGroup {
 
   CudaBackend& backend_;
   const NcclLibrary& nccl_;
+  NcclCommunicator comm_;
   const int rank_, world_;
   const NcclSums sums_;
   const std::string name_;
-
-  // Held during NCCL's calls, none of which waits for a peer.
-  mutable Mutex mutex_;
-  ncclComm_t comm_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: not connected, or aborted
-  absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
 
   Buffer marks_;  // pinned, uint64_t by Mark
   struct Ahead {
@@ -153,7 +129,8 @@ class NcclGroup final : public RankGroup {
   cudaStream_t sum_stream_ = nullptr;
   std::unique_ptr<CudaEvent> arrived_[2], summed_[2];  // by slot
   const std::unique_ptr<CopyStreams> copies_;          // null: NCCL moves everything
-  std::optional<CopyExchange> exchange_;               // by them
+  const std::function<bool()> alone_;
+  std::optional<CopyExchange> exchange_;  // by them
   // Outgrown buffers stay: operations may still use them.
   std::vector<Buffer> scratch_;
 };
@@ -163,38 +140,14 @@ absl::Status NcclGroup::Connect(const NcclOptions& options) {
   NIBBLE_RETURN_IF_ERROR(StatusOf(cudaSetDevice(device), "cudaSetDevice"));
   NIBBLE_ASSIGN_OR_RETURN(marks_, backend_.pinned().Allocate(2 * sizeof(uint64_t)));
   std::memset(marks_.data(), 0, marks_.bytes());
-  // Copies have a stream of their own for sums.
-  if (copies_ == nullptr) {
-    NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&sum_stream_, cudaStreamNonBlocking),
-                                    "cudaStreamCreateWithFlags"));
-  }
+  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamCreateWithFlags(&sum_stream_, cudaStreamNonBlocking),
+                                  "cudaStreamCreateWithFlags"));
   for (auto* events : {&arrived_, &summed_}) {
     for (std::unique_ptr<CudaEvent>& event : *events) {
       NIBBLE_ASSIGN_OR_RETURN(event, CudaEvent::Create());
     }
   }
-  ncclUniqueId id;
-  static_assert(sizeof(id) == sizeof(options.id));
-  std::memcpy(&id, options.id.data(), sizeof(id));
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-  {
-    const MutexLock lock(&mutex_);
-    const ncclResult_t result = nccl_.CommInitRankConfig(&comm_, world_, id, rank_, &config);
-    NIBBLE_RETURN_IF_ERROR(ErrorOf("ncclCommInitRankConfig", result));
-  }
-  const auto deadline = NcclClock::now() + options.connect_timeout;
-  while (true) {
-    NIBBLE_ASSIGN_OR_RETURN(const ncclResult_t state, State());
-    if (state == ncclSuccess) return absl::OkStatus();
-    if (options.check) NIBBLE_RETURN_IF_ERROR(options.check());
-    if (NcclClock::now() >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("NCCL did not connect rank ", rank_, " of ",
-                                                      world_, " within ",
-                                                      options.connect_timeout.count(), " ms"));
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  return comm_.Connect(options);
 }
 
 NcclGroup::~NcclGroup() {
@@ -206,40 +159,6 @@ NcclGroup::~NcclGroup() {
   if (sum_stream_ == nullptr) return;
   (void)cudaStreamSynchronize(sum_stream_);
   (void)cudaStreamDestroy(sum_stream_);
-}
-
-absl::Status NcclGroup::ErrorOf(const char* name, ncclResult_t result) {
-  if (result == ncclSuccess || result == ncclInProgress) return absl::OkStatus();
-  const char* const last = nccl_.GetLastError(comm_);
-  return NcclStatus(nccl_, result, name, last == nullptr ? "" : last);
-}
-
-absl::StatusOr<ncclResult_t> NcclGroup::State() {
-  const MutexLock lock(&mutex_);
-  if (comm_ == nullptr) return Ended();
-  ncclResult_t state = ncclSuccess;
-  NIBBLE_RETURN_IF_ERROR(ErrorOf("ncclCommGetAsyncError", nccl_.CommGetAsyncError(comm_, &state)));
-  NIBBLE_RETURN_IF_ERROR(ErrorOf("communicator", state));
-  return state;
-}
-
-absl::Status NcclGroup::Call(const char* name, absl::FunctionRef<ncclResult_t(ncclComm_t)> calls) {
-  {
-    const MutexLock lock(&mutex_);
-    if (comm_ == nullptr) return Ended();
-    NIBBLE_RETURN_IF_ERROR(ErrorOf("ncclGroupStart", nccl_.GroupStart()));
-    const ncclResult_t called = calls(comm_);
-    const ncclResult_t ended = nccl_.GroupEnd();
-    NIBBLE_RETURN_IF_ERROR(ErrorOf(name, called));
-    NIBBLE_RETURN_IF_ERROR(ErrorOf(name, ended));
-    if (ended == ncclSuccess) return absl::OkStatus();
-  }
-  EnqueueWait wait;
-  while (true) {
-    NIBBLE_ASSIGN_OR_RETURN(const ncclResult_t state, State());
-    if (state == ncclSuccess) return absl::OkStatus();
-    wait.Pause();
-  }
 }
 
 absl::Status NcclGroup::Set(Mark mark, uint64_t number) {
@@ -256,7 +175,7 @@ absl::Status NcclGroup::AwaitRoom(int64_t calls) {
       ahead_.pop_front();
     }
     if (ahead_.empty() || calls_ahead_ + calls <= kMostCallsAhead) return absl::OkStatus();
-    NIBBLE_RETURN_IF_ERROR(State().status());
+    NIBBLE_RETURN_IF_ERROR(comm_.State().status());
     wait.Pause();
   }
 }
@@ -273,7 +192,7 @@ absl::Status NcclGroup::Enqueue(uint64_t number, int64_t calls,
 }
 
 absl::Status NcclGroup::AllGather(uint64_t number, const void* in, void* out, int64_t bytes) {
-  if (exchange_.has_value()) {
+  if (Copies()) {
     return Enqueue(number, exchange_->pieces(bytes), [&] {
       return GatherByCopies(static_cast<const char*>(in), static_cast<char*>(out), bytes);
     });
@@ -295,7 +214,7 @@ absl::Status NcclGroup::Broadcast(uint64_t number, void* data, int64_t bytes, in
 }
 
 absl::Status NcclGroup::ReduceScatter(uint64_t number, const float* in, float* out, int64_t count) {
-  if (exchange_.has_value()) {
+  if (Copies()) {
     return Enqueue(number, exchange_->pieces(count * static_cast<int64_t>(sizeof(float))),
                    [&] { return SumByCopies(in, out, count); });
   }
@@ -447,25 +366,22 @@ RankGroup::Progress NcclGroup::progress() const {
   return {.begun = std::atomic_ref<uint64_t>(marks[kBegun]).load(), .completed = completed};
 }
 
-absl::Status NcclGroup::Health() { return State().status(); }
+absl::Status NcclGroup::Health() { return comm_.State().status(); }
 
 void NcclGroup::Abort(const absl::Status& why) { End(why, true); }
 
 void NcclGroup::End(const absl::Status& why, bool fails_the_queues) {
-  const MutexLock lock(&mutex_);
-  if (aborted_.ok()) aborted_ = why;
-  if (comm_ == nullptr) return;
-  // Before the work ends: who waits for it must not take its results.
-  if (fails_the_queues) backend_.Fail(why);
-  // First, since NCCL's calls may wait for a stream that waits for a peer.
-  if (copies_ != nullptr) {
-    const bool unfinished =
-        fails_the_queues || (!ahead_.empty() && ahead_.back().number > progress().completed);
-    copies_->Release(exchange_->issued(), unfinished);
-  }
-  (void)cudaSetDevice(backend_.device());
-  (void)nccl_.CommAbort(comm_);
-  comm_ = nullptr;
+  comm_.Abort(why, [&] {
+    // Before the work ends: who waits for it must not take its results.
+    if (fails_the_queues) backend_.Fail(why);
+    // First, since NCCL's calls may wait for a stream that waits for a peer.
+    if (copies_ != nullptr) {
+      const bool unfinished =
+          fails_the_queues || (!ahead_.empty() && ahead_.back().number > progress().completed);
+      copies_->Release(exchange_->issued(), unfinished);
+    }
+    (void)cudaSetDevice(backend_.device());
+  });
 }
 
 absl::StatusOr<const NcclLibrary*> LibraryOf(const NcclLibrary* given) {

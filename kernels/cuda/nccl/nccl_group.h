@@ -4,8 +4,8 @@
 // A reduce-scatter in rank order sends every slice to the rank that owns it, all to all, and one
 // kernel adds the slices; pieces of large ones are summed in a stream of their own while the next
 // piece arrives. Where the ranks are connected for copies (peer_copies.h), copy engines move the
-// slices, and those of all-gathers; NCCL's kernels would take multiprocessors from the GEMMs beside
-// them. Otherwise NCCL moves them, with scratch in the card's memory, 256 MiB at most
+// slices, and those of all-gathers, beside computation: NCCL's kernels would take multiprocessors
+// from it. Otherwise NCCL moves them, with scratch in the card's memory, 256 MiB at most
 // (piece_plan.h), which grows with the largest operation so far. The bits are the same.
 //
 // Thread-safety: see RankGroup; the functions here from any thread.
@@ -48,6 +48,9 @@ struct NcclOptions {
   NcclSums sums = NcclSums::kRankOrder;
   // For sums in rank order: with streams on every rank or on none. Name() tells which.
   PeerCopies copies = {};
+  // Asked by each operation that copies could move: whether the card computes nothing beside it.
+  // The same on every rank; null: it computes.
+  std::function<bool()> alone;
   // Until all ranks are connected.
   std::chrono::milliseconds connect_timeout = std::chrono::seconds(60);
   // Asked while the ranks are being connected; an error ends it. Null: none.

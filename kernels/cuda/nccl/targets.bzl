@@ -15,12 +15,14 @@ def _group(name, kernels, backend, srcs = [], testonly = False):
         name = name,
         testonly = testonly,
         srcs = srcs + [
+            "nccl_communicator.cc",
             "nccl_group.cc",
             "nccl_library.cc",
         ],
         hdrs = [
             "copy_exchange.h",
             "copy_offer.h",
+            "nccl_communicator.h",
             "nccl_group.h",
             "nccl_library.h",
             "peer_copies.h",

@@ -134,12 +134,14 @@ absl::StatusOr<std::unique_ptr<Collective>> ConnectCards(CudaDevice& card,
   NIBBLE_ASSIGN_OR_RETURN(const NcclId id, ShareId(*hosts));
   NIBBLE_ASSIGN_OR_RETURN(PeerCopies copies, ChooseCopies(card, *hosts, options));
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<RankWatch> watch, StartWatch(*hosts, join, options));
+  const auto beside = std::make_shared<Beside>(Beside::kComputation);
   absl::StatusOr<std::unique_ptr<RankGroup>> group =
       ConnectNccl(card.backend(), {.rank = hosts->rank(),
                                    .world = hosts->world(),
                                    .id = id,
                                    .sums = options.sums,
                                    .copies = std::move(copies),
+                                   .alone = [beside] { return *beside == Beside::kNothing; },
                                    .connect_timeout = options.connect_timeout,
                                    .check = [&watch] { return watch->status(); }});
   if (!group.ok()) {
@@ -148,7 +150,7 @@ absl::StatusOr<std::unique_ptr<Collective>> ConnectCards(CudaDevice& card,
     return waited ? WithExit(group.status(), TrainerExit::kPeer) : group.status();
   }
   return std::make_unique<DeviceCollective>(card.backend(), *std::move(group), std::move(hosts),
-                                            std::move(watch));
+                                            std::move(watch), beside);
 }
 
 }  // namespace nibble

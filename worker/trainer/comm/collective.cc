@@ -42,7 +42,7 @@ absl::Status Collective::Refuse(Kind kind, const std::string& why) const {
 }
 
 absl::Status Collective::Run(Kind kind, int64_t sends,
-                             absl::FunctionRef<absl::Status(const Operation&)> run) {
+                             absl::FunctionRef<absl::Status(const Operation&)> run, Beside beside) {
   const char* name = kNames[static_cast<int>(kind)];
   if (!failed_.ok()) {
     return WithExit(
@@ -51,7 +51,7 @@ absl::Status Collective::Run(Kind kind, int64_t sends,
                                   " not started, the group has failed: ", failed_.message())),
         TrainerExit::kPeer);
   }
-  const Operation operation{kind, ++operations_};
+  const Operation operation{kind, ++operations_, beside};
   sent_bytes_ += sends * (world_ - 1);
   if (observer_ != nullptr) observer_->Entered(name, operation.number);
   if (tracer_ != nullptr) tracer_->Entered(name, operation.number);
@@ -70,7 +70,7 @@ absl::Status Collective::Run(Kind kind, int64_t sends,
   return failed_;
 }
 
-absl::Status Collective::AllGather(const void* in, void* out, int64_t bytes) {
+absl::Status Collective::AllGather(const void* in, void* out, int64_t bytes, Beside beside) {
   if (const std::string why = SizeProblem("bytes", bytes, 1, world_); !why.empty()) {
     return Refuse(Kind::kAllGather, why);
   }
@@ -80,12 +80,15 @@ absl::Status Collective::AllGather(const void* in, void* out, int64_t bytes) {
       return Refuse(Kind::kAllGather, "in overlaps out but is not out[rank]");
     }
   }
-  return Run(Kind::kAllGather, bytes, [&](const Operation& operation) {
-    return bytes == 0 ? absl::OkStatus() : DoAllGather(operation, in, out, bytes);
-  });
+  return Run(
+      Kind::kAllGather, bytes,
+      [&](const Operation& operation) {
+        return bytes == 0 ? absl::OkStatus() : DoAllGather(operation, in, out, bytes);
+      },
+      beside);
 }
 
-absl::Status Collective::ReduceScatter(const float* in, float* out, int64_t count) {
+absl::Status Collective::ReduceScatter(const float* in, float* out, int64_t count, Beside beside) {
   if (const std::string why = SizeProblem("count", count, sizeof(float), world_); !why.empty()) {
     return Refuse(Kind::kReduceScatter, why);
   }
@@ -96,9 +99,12 @@ absl::Status Collective::ReduceScatter(const float* in, float* out, int64_t coun
       return Refuse(Kind::kReduceScatter, "out overlaps in but is not in[rank]");
     }
   }
-  return Run(Kind::kReduceScatter, count * int64_t{sizeof(float)}, [&](const Operation& operation) {
-    return count == 0 ? absl::OkStatus() : DoReduceScatter(operation, in, out, count);
-  });
+  return Run(
+      Kind::kReduceScatter, count * int64_t{sizeof(float)},
+      [&](const Operation& operation) {
+        return count == 0 ? absl::OkStatus() : DoReduceScatter(operation, in, out, count);
+      },
+      beside);
 }
 
 absl::Status Collective::AllReduceAny(void* data, int64_t count, ReduceElement element,

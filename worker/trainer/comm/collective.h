@@ -49,6 +49,10 @@ class CollectiveObserver {
   virtual void Left() = 0;
 };
 
+// What the device does while an operation runs. A transport that computes to move data slows down
+// computation beside it, and may be the faster one where there is none. No bits depend on it.
+enum class Beside { kComputation, kNothing };
+
 class Collective {
  public:
   // AllReduce is for norms, losses and amaxes. Gradients go through ReduceScatter and AllGather,
@@ -63,12 +67,16 @@ class Collective {
   // The transport and the rank: "gloo tcp 127.0.0.1, rank 1 of 4".
   virtual std::string Name() const = 0;
 
+  // `beside`: what this rank's device does meanwhile; the same on every rank.
+  //
   // in: [bytes], out: [world, bytes]; out[r] is rank r's `in`. In place: in == out[rank].
-  absl::Status AllGather(const void* in, void* out, int64_t bytes);
+  absl::Status AllGather(const void* in, void* out, int64_t bytes,
+                         Beside beside = Beside::kComputation);
 
   // in: [world, count] f32, out: [count] f32; out = sum over ranks r of in_r[rank], in rank order.
   // In place: out == in[rank]; the rest of `in` is unchanged.
-  absl::Status ReduceScatter(const float* in, float* out, int64_t count);
+  absl::Status ReduceScatter(const float* in, float* out, int64_t count,
+                             Beside beside = Beside::kComputation);
 
   // data: [count], in place. At most kMaxAllReduceBytes.
   absl::Status AllReduce(float* data, int64_t count, Reduction reduction);
@@ -110,6 +118,7 @@ class Collective {
   struct Operation {
     Kind kind;
     uint64_t number;
+    Beside beside = Beside::kComputation;
   };
 
   Collective(int rank, int world) : rank_(rank), world_(world) {}
@@ -135,7 +144,8 @@ class Collective {
   // Returns the error of an earlier failure; otherwise counts and runs the operation, and puts its
   // name before an error.
   // `sends`: bytes to each other rank.
-  absl::Status Run(Kind kind, int64_t sends, absl::FunctionRef<absl::Status(const Operation&)> run);
+  absl::Status Run(Kind kind, int64_t sends, absl::FunctionRef<absl::Status(const Operation&)> run,
+                   Beside beside = Beside::kComputation);
   absl::Status Refuse(Kind kind, const std::string& why) const;
   absl::Status AllReduceAny(void* data, int64_t count, ReduceElement element, Reduction reduction);
 

@@ -26,9 +26,11 @@ namespace nibble {
 
 class DeviceCollective final : public Collective {
  public:
-  // `group` and `hosts` have the same rank and world; `watch` does not watch yet.
+  // `group` and `hosts` have the same rank and world; `watch` does not watch yet. `beside`: set
+  // before each operation of `group`, on this thread, for a group that chooses by it; or null.
   DeviceCollective(Backend& backend, std::unique_ptr<RankGroup> group,
-                   std::unique_ptr<Collective> hosts, std::unique_ptr<RankWatch> watch);
+                   std::unique_ptr<Collective> hosts, std::unique_ptr<RankWatch> watch,
+                   std::shared_ptr<Beside> beside = nullptr);
   ~DeviceCollective() override;
 
   std::string Name() const override;
@@ -47,10 +49,13 @@ class DeviceCollective final : public Collective {
   absl::Status DoBarrier(const Operation& operation) override;
   absl::Status DoExchange(const Operation& operation, uint64_t* words, int64_t count) override;
 
+  absl::Status Enqueued(const char* name, const Operation& operation);
+
   Backend& backend_;
   const std::unique_ptr<Collective> hosts_;
   const std::unique_ptr<RankGroup> group_;
   const std::unique_ptr<RankWatch> watch_;
+  const std::shared_ptr<Beside> beside_;
 };
 
 }  // namespace nibble

@@ -17,6 +17,8 @@ namespace nibble {
 namespace {
 
 constexpr int64_t kShardedSteps = 5;
+// The first bucket before the step with another recipe, whose messages are others.
+constexpr int64_t kGatheredInVain = 1;
 constexpr JobSharding kShardings[] = {JobSharding::kOptimizer, JobSharding::kGradients,
                                       JobSharding::kWeights};
 
@@ -53,7 +55,7 @@ struct ShardedRun {
   std::vector<float> amaxes;            // of sampled operands
   std::vector<StatSums> figures;        // of sampled operands
   std::vector<float> weights, moments;  // of the rank's parts
-  int64_t gathers = 0;
+  int64_t gathers = 0, first_step_gathers = 0;
   GatheredBytes bytes, first_step_bytes;
   int64_t buckets = 0;
   MemoryPlan memory;
@@ -102,6 +104,7 @@ ShardedRun TrainShardedRank(const JobSpec& spec, JobSharding level, const Sharde
     }
     if (step == 0 && trainer.weight_gathers() != nullptr) {
       outcome.first_step_bytes = trainer.weight_gathers()->bytes();
+      outcome.first_step_gathers = trainer.weight_gathers()->gathers();
     }
     if (step == 1) {
       const absl::StatusOr<double> loss = trainer.Validate(batches, 1);
@@ -234,15 +237,19 @@ TEST_P(Levels, GatherEachBucketOncePerPassExceptWhereThePassesTurn) {
   const ShardedRun outcome = TrainSharded(spec, JobSharding::kWeights)[0];
   // The backward pass reads no embedding and finds the last bucket in its slot.
   const int64_t forward = outcome.buckets, backward = outcome.buckets - 2;
-  EXPECT_EQ(outcome.gathers, (kShardedSteps + 1) * forward + kShardedSteps * backward)
+  EXPECT_EQ(outcome.gathers,
+            (kShardedSteps + 1) * forward + kShardedSteps * backward + kGatheredInVain)
       << "with a validation";
+  EXPECT_EQ(outcome.first_step_gathers, forward + backward + 1) << "and the next step's first";
 }
 
 TEST_P(Levels, GatherEachBucketOnceAStepUnlessWeightsTakeTurns) {
   const JobSpec spec = ShardedSpec(GetParam(), 2, 2);
   for (const JobSharding level : {JobSharding::kOptimizer, JobSharding::kGradients}) {
     const ShardedRun outcome = TrainSharded(spec, level)[0];
-    EXPECT_EQ(outcome.gathers, (kShardedSteps + 1) * outcome.buckets) << "with a validation";
+    EXPECT_EQ(outcome.gathers, (kShardedSteps + 1) * outcome.buckets + kGatheredInVain)
+        << "with a validation";
+    EXPECT_EQ(outcome.first_step_gathers, outcome.buckets + 1) << "and the next step's first";
     // Weights to the other rank, and of two micro-batches its part of the gradients: all else is
     // small.
     const double parts = 4.0 * static_cast<double>(outcome.weights.size());

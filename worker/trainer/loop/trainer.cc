@@ -122,6 +122,7 @@ absl::Status Trainer::Restore(Position position) {
   }
   early_stop_.Restore(position.early_stop);
   copies_are_current_ = false;
+  if (exchange_.weights != nullptr) exchange_.weights->Forget();
   next_step_ = position.next_step;
   updates_ = position.updates;
   skipped_in_a_row_ = non_finite_in_a_row_ = harmed_in_a_row_ = 0;
@@ -293,7 +294,7 @@ absl::Status Trainer::Exchange::BeforeBackward(int64_t part) {
 }
 
 absl::Status Trainer::Exchange::AfterBackward(int64_t part) {
-  return optimizer->BeginReduce(part, first);
+  return optimizer->BeginReduce(part, first, last);
 }
 
 absl::Status Trainer::BeginStep(const StepContext& context, std::optional<size_t> slot) {
@@ -340,6 +341,7 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
                                                       .numbers = decision_->mine()});
     };
     exchange_.first = micro == 0;
+    exchange_.last = micro + 1 == micro_batches_;
     const auto backward = [&]() -> absl::Status {
       NIBBLE_RETURN_IF_ERROR(model_->Backward(context, view));
       return model_->CountNonFinite(decision_->mine());
@@ -410,7 +412,10 @@ absl::Status Trainer::Step(const BatchSource& batches, StepReport& report, Ask a
     NIBBLE_RETURN_IF_ERROR(options_.device.backend.compute().WaitFor(*update_after_));
   }
   NIBBLE_RETURN_IF_ERROR(
-      optimizer_->Update(decision_->on_device(), updates_ + 1, sample.learning_rate()));
+      optimizer_->Update(decision_->on_device(), updates_ + 1, sample.learning_rate(), [&] {
+        const bool goes_on = exchange_.weights != nullptr && step + 1 < spec_.training.steps;
+        return goes_on ? exchange_.weights->BeginNextStep() : absl::OkStatus();
+      }));
   // Also if there was no update: then those of this step are.
   copies_are_current_ = true;
   NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kUpdate));

@@ -185,7 +185,7 @@ class Trainer {
     ShardedAdamW* optimizer = nullptr;
     std::unique_ptr<WeightGathers> weights;  // null: they are all in memory
     bool trains = false;                     // a backward pass follows the forward pass
-    bool first = true;                       // micro-batch of the step
+    bool first = true, last = true;          // micro-batch of the step
   };
 
   Trainer(const JobSpec& spec, const Options& options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -62,6 +63,7 @@ void ShardedAdamW::SetCopies(std::vector<WorkingCopy> copies) {
 void ShardedAdamW::PlanRuns() {
   const std::vector<ParamInfo>& params = parameters_.outline().params;
   runs_.clear();
+  first_runs_ = 0;
   for (size_t i = 0; i < params.size(); ++i) {
     const auto param = static_cast<int64_t>(i);
     const int64_t bucket = parameters_.bucket_of(param);
@@ -85,7 +87,8 @@ void ShardedAdamW::PlanRuns() {
                           .decay = params[i].decay ? options_.weight_decay : 0.0f,
                           .bf16 = copy.bf16,
                           .amax = copy.amax};
-    AdamWRun* const before = runs_.empty() ? nullptr : &runs_.back();
+    const bool apart = collective_.world() > 1 && bucket > 0 && runs_.size() == first_runs_;
+    AdamWRun* const before = runs_.empty() || apart ? nullptr : &runs_.back();
     if (before != nullptr && !copied && before->bf16 == nullptr && before->amax == nullptr &&
         before->decay == run.decay && before->param + before->n == run.param &&
         before->m + before->n == run.m) {
@@ -93,6 +96,7 @@ void ShardedAdamW::PlanRuns() {
     } else {
       runs_.push_back(run);
     }
+    if (collective_.world() > 1 && bucket == 0) first_runs_ = runs_.size();
   }
 }
 
@@ -124,7 +128,7 @@ absl::Status ShardedAdamW::BeginGradients(int64_t part) {
   return absl::OkStatus();
 }
 
-absl::Status ShardedAdamW::BeginReduce(int64_t block, bool first) {
+absl::Status ShardedAdamW::BeginReduce(int64_t block, bool first, bool last) {
   if (!summed_) return absl::OkStatus();
   for (size_t b = parts_.size(); b-- > 0;) {
     const Bucket& bucket = parameters_.buckets()[b];
@@ -137,7 +141,8 @@ absl::Status ShardedAdamW::BeginReduce(int64_t block, bool first) {
     Queue& transfers = device_.backend.transfers();
     NIBBLE_RETURN_IF_ERROR(device_.backend.compute().Record(*complete_[b]));
     NIBBLE_RETURN_IF_ERROR(transfers.WaitFor(*complete_[b]));
-    NIBBLE_RETURN_IF_ERROR(collective_.ReduceScatter(gradients, sums, part.elements));
+    const Beside beside = last && b == 0 ? Beside::kNothing : Beside::kComputation;
+    NIBBLE_RETURN_IF_ERROR(collective_.ReduceScatter(gradients, sums, part.elements, beside));
     NIBBLE_RETURN_IF_ERROR(transfers.Record(*reduced_[b]));
     SentOf(index) = {.bucket = index, .adds = !first};
   }
@@ -145,26 +150,44 @@ absl::Status ShardedAdamW::BeginReduce(int64_t block, bool first) {
 }
 
 absl::Status ShardedAdamW::FinishReduce(StepNumbers* numbers) {
-  if (summed_) {
-    // The first bucket is the last one that the backward pass completes.
-    NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*reduced_.front()));
-    for (Sent& sent : sent_) NIBBLE_RETURN_IF_ERROR(Settle(sent));
+  const auto add_squares = [&](int64_t first, int64_t n) {
+    return device_.ops.optimizer().Run(
+        SumOfSquares{.x = gradients() + first, .n = n, .sum = &numbers->squares, .add = true});
+  };
+  if (!summed_) return add_squares(0, elements_);
+  // The first bucket is the last one that the backward pass completes.
+  Queue& compute = device_.backend.compute();
+  const int64_t first = parts_.front().elements;
+  if (parts_.size() > 1) {
+    NIBBLE_RETURN_IF_ERROR(compute.WaitFor(*reduced_[1]));
+    for (Sent& sent : sent_) {
+      if (sent.bucket != 0) NIBBLE_RETURN_IF_ERROR(Settle(sent));
+    }
+    NIBBLE_RETURN_IF_ERROR(add_squares(first, elements_ - first));
   }
-  return device_.ops.optimizer().Run(
-      SumOfSquares{.x = gradients(), .n = elements_, .sum = &numbers->squares, .add = true});
+  NIBBLE_RETURN_IF_ERROR(compute.WaitFor(*reduced_.front()));
+  for (Sent& sent : sent_) NIBBLE_RETURN_IF_ERROR(Settle(sent));
+  return add_squares(0, first);
 }
 
-absl::Status ShardedAdamW::Update(const StepOutcome* outcome, int64_t update, double lr) {
+absl::Status ShardedAdamW::Update(const StepOutcome* outcome, int64_t update, double lr,
+                                  absl::FunctionRef<absl::Status()> first_updated) {
   const auto t = static_cast<double>(update);
-  return device_.ops.optimizer().Run(
-      AdamW{.runs = runs_,
-            .outcome = outcome,
-            .lr = static_cast<float>(lr),
-            .beta1 = options_.beta1,
-            .beta2 = options_.beta2,
-            .eps = options_.epsilon,
-            .correction1 = static_cast<float>(1.0 - std::pow(double{options_.beta1}, t)),
-            .correction2 = static_cast<float>(1.0 - std::pow(double{options_.beta2}, t))});
+  const auto run = [&](std::span<const AdamWRun> runs) {
+    return device_.ops.optimizer().Run(
+        AdamW{.runs = runs,
+              .outcome = outcome,
+              .lr = static_cast<float>(lr),
+              .beta1 = options_.beta1,
+              .beta2 = options_.beta2,
+              .eps = options_.epsilon,
+              .correction1 = static_cast<float>(1.0 - std::pow(double{options_.beta1}, t)),
+              .correction2 = static_cast<float>(1.0 - std::pow(double{options_.beta2}, t))});
+  };
+  const std::span<const AdamWRun> all = runs_;
+  if (first_runs_ > 0) NIBBLE_RETURN_IF_ERROR(run(all.first(first_runs_)));
+  NIBBLE_RETURN_IF_ERROR(first_updated());
+  return all.size() == first_runs_ ? absl::OkStatus() : run(all.subspan(first_runs_));
 }
 
 }  // namespace nibble

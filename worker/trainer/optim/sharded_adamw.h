@@ -21,6 +21,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/ops/optimizer_ops.h"
@@ -50,17 +51,21 @@ class ShardedAdamW {
   absl::Status BeginGradients(int64_t part);
   // In each micro-batch, after the backward pass of block `block`, of the head (spec.blocks()) or
   // of everything (-1): begins to sum the buckets over ranks that are complete. `first`: of the
-  // step's micro-batches; the sums of later ones are added to its own.
-  absl::Status BeginReduce(int64_t block, bool first);
+  // step's micro-batches; the sums of later ones are added to its own. `last`: nothing is computed
+  // beside the bucket that the pass completes last.
+  absl::Status BeginReduce(int64_t block, bool first, bool last);
   // After the backward pass: computation enqueued afterwards has the sums. Adds the squares of this
-  // rank's parts to numbers->squares: NaN or infinite if a gradient is.
+  // rank's parts to numbers->squares: NaN or infinite if a gradient is. Those of all buckets but
+  // the first, while that is still being summed.
   absl::Status FinishReduce(StepNumbers* numbers);
   // What updates also write, by parameter; of no other than one rank. Empty: nothing. The memory
   // stays until the next call.
   void SetCopies(std::vector<WorkingCopy> copies);
   // After FinishReduce(): makes update number `update`, from 1, unless the outcome has none.
-  // `outcome`: on the device.
-  absl::Status Update(const StepOutcome* outcome, int64_t update, double lr);
+  // `outcome`: on the device. With several ranks the first bucket is updated before the others, and
+  // `first_updated` is called in between.
+  absl::Status Update(const StepOutcome* outcome, int64_t update, double lr,
+                      absl::FunctionRef<absl::Status()> first_updated);
 
   // This rank's part of a bucket.
   struct Part {
@@ -87,7 +92,8 @@ class ShardedAdamW {
     bool adds = false;    // the result is in place, and is to be added to the sums
   };
 
-  // Adjacent elements of a part are one run if they have the same decay and no copies.
+  // Adjacent elements of a part are one run if they have the same decay and no copies; with several
+  // ranks none is of the first bucket and of another one.
   void PlanRuns();
   // Computation enqueued from now on may overwrite the gradients: they have been reduced and added.
   absl::Status Settle(Sent& sent);
@@ -111,6 +117,7 @@ class ShardedAdamW {
   Buffer summed_;  // [elements], if there is more than one rank
   std::vector<std::unique_ptr<Event>> complete_, reduced_;  // by bucket
   std::vector<Sent> sent_;                                  // by slot or bucket: see SentOf()
+  size_t first_runs_ = 0;  // of the first bucket, with several ranks
 };
 
 }  // namespace nibble

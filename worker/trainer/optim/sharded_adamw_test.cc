@@ -41,7 +41,7 @@ struct Rig {
     return *decision->Read();
   }
   absl::Status Update(int64_t update, double lr) {
-    return optimizer->Update(decision->on_device(), update, lr);
+    return optimizer->Update(decision->on_device(), update, lr, [] { return absl::OkStatus(); });
   }
   double Norm() const {
     double sum = 0;

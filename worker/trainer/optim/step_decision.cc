@@ -31,8 +31,9 @@ absl::Status StepDecision::Decide(float max_norm, double loss_bound, double norm
   *said_.data<HostWords>() = said;
   NIBBLE_RETURN_IF_ERROR(compute.CopyIn(&mine()->said, said_.data(), sizeof(HostWords)));
   if (collective_.world() > 1) {
-    NIBBLE_RETURN_IF_ERROR(turn_.Run(
-        [&] { return collective_.AllGather(mine(), numbers_.data(), sizeof(StepNumbers)); }));
+    NIBBLE_RETURN_IF_ERROR(turn_.Run([&] {
+      return collective_.AllGather(mine(), numbers_.data(), sizeof(StepNumbers), Beside::kNothing);
+    }));
   }
   NIBBLE_RETURN_IF_ERROR(device_.ops.step().Run(Judge{.numbers = numbers_.data<StepNumbers>(),
                                                       .world = collective_.world(),

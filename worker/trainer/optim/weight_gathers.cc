@@ -202,6 +202,7 @@ WeightGathers::Message WeightGathers::Plan(int64_t bucket, const std::vector<boo
 
 absl::Status WeightGathers::SetModel(Model& model) {
   model_ = &model;
+  Forget();
   any_packed_ = false;
   for (Linear* linear : model.linears()) {
     const Linear::WorkingCopies copies = linear->working_copies();
@@ -344,8 +345,8 @@ absl::Status WeightGathers::AgreeOnAmax() {
 absl::Status WeightGathers::CopyFigures(void* pinned) {
   if (!packs_) return absl::OkStatus();
   const auto bytes = static_cast<int64_t>(heads_.bytes()) / collective_.world();
-  NIBBLE_RETURN_IF_ERROR(
-      turn_->Run([&] { return collective_.AllGather(heads(), heads_.data(), bytes); }));
+  NIBBLE_RETURN_IF_ERROR(turn_->Run(
+      [&] { return collective_.AllGather(heads(), heads_.data(), bytes, Beside::kNothing); }));
   return device_.backend.compute().CopyOut(pinned, heads_.data(), heads_.bytes());
 }
 
@@ -378,7 +379,11 @@ absl::Status WeightGathers::BeginStep(bool packs, bool statistics) {
   statistics_ = statistics;
   in_memory_.assign(parameters_.buckets().size(), false);
   in_slot_.fill(-1);
-  copied_ = arriving_ = -1;
+  copied_ = -1;
+  // That of the first bucket may be on its way, or it begins now.
+  const bool early = arriving_ == 0 && is_early_;
+  if (!early) arriving_ = -1;
+  is_early_ = false;
   packs_ = packs && any_packed_;
   for (Linear* linear : model_->linears()) {
     const Linear::WorkingCopies copies = linear->working_copies();
@@ -389,8 +394,20 @@ absl::Status WeightGathers::BeginStep(bool packs, bool statistics) {
   model_->head().set_bf16_arrives(model_->head().bf16_weight() != nullptr);
   // The last message, whose memory strips use, has been sent.
   NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*arrived_));
+  if (early) NIBBLE_RETURN_IF_ERROR(Unpack(0));
   if (packs_) NIBBLE_RETURN_IF_ERROR(AgreeOnAmax());
-  return Begin(0);
+  return early ? absl::OkStatus() : Begin(0, Beside::kNothing);
+}
+
+absl::Status WeightGathers::BeginNextStep() {
+  // Codes need the amax of whole weights, on which ranks agree when all are updated.
+  for (const std::vector<Run>& runs : PlanOf(0).runs) {
+    for (const Run& run : runs) {
+      if (run.copy != nullptr) return absl::OkStatus();
+    }
+  }
+  is_early_ = true;
+  return Begin(0, Beside::kComputation);
 }
 
 bool WeightGathers::IsGathered(int64_t bucket) const {
@@ -400,7 +417,7 @@ bool WeightGathers::IsGathered(int64_t bucket) const {
   return copied_ == bucket || !PlanOf(bucket).makes_copies;
 }
 
-absl::Status WeightGathers::Begin(int64_t bucket) {
+absl::Status WeightGathers::Begin(int64_t bucket, Beside beside) {
   Queue& compute = device_.backend.compute();
   Queue& transfers = device_.backend.transfers();
   const Message& plan = PlanOf(bucket);
@@ -418,7 +435,7 @@ absl::Status WeightGathers::Begin(int64_t bucket) {
   NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Run(CopyParts{plan.pack}));
   NIBBLE_RETURN_IF_ERROR(compute.Record(*packed_));
   NIBBLE_RETURN_IF_ERROR(transfers.WaitFor(*packed_));
-  NIBBLE_RETURN_IF_ERROR(collective_.AllGather(mine, messages_.data(), plan.bytes));
+  NIBBLE_RETURN_IF_ERROR(collective_.AllGather(mine, messages_.data(), plan.bytes, beside));
   NIBBLE_RETURN_IF_ERROR(transfers.Record(*arrived_));
   arriving_ = bucket;
   ++gathers_;
@@ -429,17 +446,22 @@ absl::Status WeightGathers::Begin(int64_t bucket) {
   return absl::OkStatus();
 }
 
+absl::Status WeightGathers::Unpack(int64_t bucket) {
+  NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*arrived_));
+  NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Run(CopyParts{PlanOf(bucket).unpack}));
+  in_memory_[bucket] = true;
+  in_slot_[parameters_.buckets()[bucket].weight_slot] = copied_ = bucket;
+  arriving_ = -1;
+  return absl::OkStatus();
+}
+
 absl::Status WeightGathers::Use(int64_t bucket, int64_t next) {
   if (!IsGathered(bucket)) {
-    if (arriving_ != bucket) NIBBLE_RETURN_IF_ERROR(Begin(bucket));
-    NIBBLE_RETURN_IF_ERROR(device_.backend.compute().WaitFor(*arrived_));
-    NIBBLE_RETURN_IF_ERROR(device_.ops.elementwise().Run(CopyParts{PlanOf(bucket).unpack}));
-    in_memory_[bucket] = true;
-    in_slot_[parameters_.buckets()[bucket].weight_slot] = copied_ = bucket;
-    arriving_ = -1;
+    if (arriving_ != bucket) NIBBLE_RETURN_IF_ERROR(Begin(bucket, Beside::kNothing));
+    NIBBLE_RETURN_IF_ERROR(Unpack(bucket));
   }
   if (next < 0 || next == arriving_ || IsGathered(next)) return absl::OkStatus();
-  return Begin(next);
+  return Begin(next, Beside::kComputation);
 }
 
 absl::Status WeightGathers::BeforeForward(int64_t part, bool then_backward) {

@@ -67,6 +67,11 @@ class WeightGathers {
   // packed; otherwise in FP32, so that every rank quantises all of them: for comparisons.
   // `statistics`: with the figures of quantised copies.
   absl::Status BeginStep(bool packs, bool statistics);
+  // Once the first bucket's weights are those of the next step, which every rank will make: begins
+  // to gather them for it, behind the other updates.
+  absl::Status BeginNextStep();
+  // The weights have changed since: what BeginNextStep() gathers is of no use.
+  void Forget() { is_early_ = false; }
   // Before part `part` of a forward or backward pass (see PassHooks) reads its weights: computation
   // enqueued afterwards finds them in their slots. A backward pass does not read the embedding.
   // `then_backward`: the backward pass follows.
@@ -158,7 +163,9 @@ class WeightGathers {
   }
   bool IsGathered(int64_t bucket) const;
   // Begins to gather a bucket.
-  absl::Status Begin(int64_t bucket);
+  absl::Status Begin(int64_t bucket, Beside beside);
+  // Copies the message of a bucket, once it has arrived, to where its parts belong.
+  absl::Status Unpack(int64_t bucket);
   // Computation waits until `bucket` has arrived; begins to gather `next`, if there is one.
   absl::Status Use(int64_t bucket, int64_t next);
 
@@ -187,6 +194,7 @@ class WeightGathers {
   std::unique_ptr<Event> packed_, arrived_;
   int64_t gathers_ = 0;
   GatheredBytes bytes_;
+  bool is_early_ = false;  // arriving_ is the first one, of the next step
 };
 
 }  // namespace nibble
