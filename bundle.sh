@@ -218,9 +218,10 @@ exec python3 "$here/gpu/learning.py" "$here/bin" "$@"
 SCRIPT
 chmod 755 "$out"/*.sh
 
-mkdir -p "$out/tests" "$out/gpu" "$out/peers"
+mkdir -p "$out/tests" "$out/gpu" "$out/guards" "$out/peers"
 cp tests/gpu/*.py "$out/tests/"
 cp bench/gpu/*.py "$out/gpu/"
+cp bench/guards/*.py "$out/guards/"
 cp bench/peers/torch_transformer.py bench/peers/mamba_kernels.py "$out/peers/"
 du -sh "$out" | awk '{ print "bundle: " $1 " in " $2 }'
 if [ $packed = 1 ]; then

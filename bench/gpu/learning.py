@@ -75,7 +75,7 @@ data: {train: [%(train)s], validation: [{name: held-out, path: %(validation)s}],
 training: {steps: %(steps)d, batch: %(batch)d, micro_batch: %(micro_batch)d, seed: %(seed)d,
            validate_every: %(validate_every)d, validation_batches: %(validation_batches)d}
 optimizer: {lr: %(lr)g, final_lr: %(final_lr)g, schedule: wsd, warmup_steps: %(warmup)d, decay_fraction: 0.2}
-metrics: {log_every: 1, precision_every: 0}
+metrics: {log_every: 1, precision_every: %(precision_every)d}
 checkpoints: {every: 0, at_end: true, keep_last: 1}
 resources: {ranks: 1, device: %(device)s}
 output: {directory: %(output)s}
@@ -284,6 +284,9 @@ def main():
     parser.add_argument("--model-small", action="store_true", help="a tiny model, to try the script on a CPU")
     parser.add_argument("--lr", type=float, default=0.001)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--precision-every", type=int, default=0,
+                        help="steps between samples of operands; with them the guards, which observe, judge operands, too, and "
+                             "guards.txt has what bench/guards/healthy_runs.py says of the runs")
     parser.add_argument("--most-text", type=int, default=800_000_000, help="bytes of text that are used at most")
     parser.add_argument("--sample-bytes", type=int, default=6_000_000, help="of text that the tokenizer is trained on")
     for size in CARD:
@@ -310,7 +313,7 @@ def main():
     values = dict(sizes, vocabulary=data["vocabulary"], model=f"transformer-{(inside + 2 * head) / 1e6:.0f}m",
                   pattern="*-" * sizes["layers"], train=data["train"]["path"], validation=data["held"]["path"],
                   steps=steps, seed=arguments.seed, validate_every=max(1, steps // 8), validation_batches=8,
-                  lr=arguments.lr, final_lr=arguments.lr / 100, warmup=max(1, steps // 10), device=arguments.device)
+                  precision_every=arguments.precision_every, lr=arguments.lr, final_lr=arguments.lr / 100, warmup=max(1, steps // 10), device=arguments.device)
     runs = [run for run in RUNS if arguments.recipes is None or run[0] in arguments.recipes]
     cards = queue.Queue()
     for card in range(arguments.cards):
@@ -322,6 +325,11 @@ def main():
         lines.append("NOT DONE: run the same command again, it resumes from the checkpoints")
     (root / "table.txt").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
+    guards = pathlib.Path(__file__).resolve().parents[1] / "guards/healthy_runs.py"
+    if arguments.precision_every > 0:
+        said = subprocess.run([sys.executable, str(guards), "--runs", str(root)], stdout=subprocess.PIPE, text=True).stdout
+        (root / "guards.txt").write_text(said)
+        print(said, end="")
     return 0 if done else 3
 
 

@@ -237,7 +237,7 @@ std::vector<StyledLine> DrawPlot(const std::vector<PlotCurve>& curves, const Plo
     lines.push_back(line.Append(canvas.Row(row)));
   }
   const std::vector<double> ticks =
-      NiceTicks(area.x_from, area.x_to, std::max<size_t>(2, area.columns / kColumnsPerTick));
+      NiceTicks(area.x_from, area.x_to, std::max<size_t>(3, area.columns / kColumnsPerTick));
   std::vector<bool> ticked(area.columns, false);
   const std::string name = Fit(area.x_name, area.margin - 1);
   std::string below = name + std::string(area.margin - WidthOf(name), ' ');

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,8 +16,9 @@ namespace nibble {
 namespace {
 
 constexpr int kShownOperands = 3;
-constexpr size_t kMostSplit = 80;  // columns of the bar of a step's parts
-constexpr double kSlowRank = 1.1;  // from here on, times the median, the slowest rank is marked
+constexpr size_t kMostSplit = 80;   // columns of the bar of a step's parts
+constexpr size_t kLeastSplit = 40;  // with fewer, the shares of large parts would not fit into it
+constexpr double kSlowRank = 1.1;   // from here on, times the median, the slowest rank is marked
 // From here on figures of an operand stand out; healthy runs in NVFP4 have a fifth.
 constexpr double kManyClipped = 0.5;
 constexpr double kMuchUnderflow = 0.5;
@@ -97,40 +99,84 @@ StyledLine PrecisionHead(const v1::PrecisionSummary& all, size_t columns) {
                       columns);
 }
 
-// What a line of the worst operands has besides layer, operand and relative error.
-struct WorstColumns {
-  bool format = true;
-  bool all = true;  // underflow and clipped, too
-  friend bool operator==(const WorstColumns&, const WorstColumns&) = default;
-};
+std::string OperandName(const v1::OperandPrecision& operand, bool with_format) {
+  std::string text = absl::StrCat(operand.layer(), " ", operand.operand());
+  // Of "nvfp4 1x16 stochastic" the name of the format.
+  const std::string& format = operand.format();
+  if (with_format) absl::StrAppend(&text, " ", format.substr(0, format.find(' ')));
+  return text;
+}
 
-std::vector<StyledLine> WorstLines(const v1::PrecisionSummary& all, const WorstColumns& columns) {
+StyledLine NotFinite(const v1::OperandPrecision& operand) {
+  if (operand.non_finite() == 0) return StyledLine();
+  return StyledLine(absl::StrCat("  ", operand.non_finite(), " not finite"), Ink::kRed);
+}
+
+// One line for each of the worst operands.
+std::vector<StyledLine> WorstLines(const v1::PrecisionSummary& all, bool with_format) {
   const int shown = std::min(all.worst_size(), kShownOperands);
-  const auto name = [&](int i) {
-    const v1::OperandPrecision& operand = all.worst(i);
-    std::string text = absl::StrCat(operand.layer(), " ", operand.operand());
-    // Of "nvfp4 1x16 stochastic" the name of the format.
-    const std::string& format = operand.format();
-    if (columns.format) absl::StrAppend(&text, " ", format.substr(0, format.find(' ')));
-    return text;
-  };
   size_t name_columns = 0;
-  for (int i = 0; i < shown; ++i) name_columns = std::max(name_columns, WidthOf(name(i)));
+  for (int i = 0; i < shown; ++i) {
+    name_columns = std::max(name_columns, WidthOf(OperandName(all.worst(i), with_format)));
+  }
   std::vector<StyledLine> lines;
   for (int i = 0; i < shown; ++i) {
     const v1::OperandPrecision& operand = all.worst(i);
-    const std::string text = name(i);
+    const std::string text = OperandName(operand, with_format);
     StyledLine line(absl::StrCat("  ", text, std::string(name_columns - WidthOf(text), ' ')));
-    line.Add(absl::StrFormat("  err %6s", ShareText(operand.relative_error())));
-    if (columns.all) {
-      line.Add(absl::StrFormat("  under %6s  clip %6s", ShareText(operand.underflow()),
-                               ShareText(operand.clipped())));
-    }
-    if (operand.non_finite() > 0) {
-      line.Add(absl::StrCat("  ", operand.non_finite(), " not finite"), Ink::kRed);
-    }
-    lines.push_back(line);
+    line.Add(absl::StrFormat("  err %6s  under %6s  clip %6s", ShareText(operand.relative_error()),
+                             ShareText(operand.underflow()), ShareText(operand.clipped())));
+    lines.push_back(line.Append(NotFinite(operand)));
   }
+  return lines;
+}
+
+// A table that is narrow at the cost of a line: the name of an operand, then its figures.
+PrecisionView NarrowPrecision(const v1::PrecisionSummary& all) {
+  PrecisionView view;
+  view.lines.emplace_back(absl::StrFormat("precision%7s%7s%7s", "err", "under", "clip"));
+  StyledLine overall(absl::StrFormat("  overall%7s", ShareText(all.mean_relative_error())));
+  overall.Add(absl::StrFormat("%7s", ShareText(all.most_underflow())),
+              all.most_underflow() > kMuchUnderflow ? Ink::kYellow : Ink::kPlain);
+  overall.Add(absl::StrFormat("%7s", ShareText(all.most_clipped())),
+              all.most_clipped() > kManyClipped ? Ink::kYellow : Ink::kPlain);
+  view.lines.push_back(overall);
+  if (all.non_finite() > 0) {
+    view.lines.emplace_back(absl::StrCat("  ", Counted(all.non_finite(), "value"), " not finite"),
+                            Ink::kRed);
+  }
+  view.ends.push_back(view.lines.size());
+  for (int i = 0; i < std::min(all.worst_size(), kShownOperands); ++i) {
+    const v1::OperandPrecision& operand = all.worst(i);
+    view.lines.emplace_back(absl::StrCat("  ", OperandName(operand, false)));
+    view.lines.emplace_back(absl::StrFormat("%16s%7s%7s", ShareText(operand.relative_error()),
+                                            ShareText(operand.underflow()),
+                                            ShareText(operand.clipped())));
+    if (operand.non_finite() > 0) view.lines.push_back(NotFinite(operand));
+    view.ends.push_back(view.lines.size());
+  }
+  return view;
+}
+
+// The parts of a step as text, the largest first, in as many lines as they need.
+std::vector<StyledLine> SplitAsText(StyledLine line, std::vector<StepPart> parts, double whole,
+                                    size_t columns) {
+  std::stable_sort(parts.begin(), parts.end(),
+                   [](const StepPart& a, const StepPart& b) { return a.seconds > b.seconds; });
+  std::vector<StyledLine> lines;
+  for (const StepPart& part : parts) {
+    const double share = part.seconds / whole;
+    if (share < 0.005) break;
+    const std::string text = absl::StrFormat("%s %.0f%%", part.short_name, share * 100);
+    if (line.width() > kNameColumns && line.width() + 2 + text.size() > columns) {
+      lines.push_back(line);
+      line = StyledLine(std::string(kNameColumns, ' '));
+    } else if (line.width() > kNameColumns) {
+      line.Add("  ");
+    }
+    line.Add(text, part.ink);
+  }
+  lines.push_back(line);
   return lines;
 }
 
@@ -140,7 +186,7 @@ std::vector<StyledLine> StepLines(const WatchState& state, const LineFormat& for
   const std::optional<v1::StepSample> mean = state.mean_step();
   if (!mean || mean->step_seconds() <= 0) return {};
   StyledLine line("step      ");
-  line.Add(SecondsText(mean->step_seconds()), Ink::kStrong).Add("  ");
+  line.Add(SecondsText(mean->step_seconds()), Ink::kStrong);
   std::vector<StepPart> parts = {
       {mean->data_seconds(), "data wait", "data", 'd', Ink::kRed},
       {mean->weights_seconds(), "weights", "weights", 'w', Ink::kBlue},
@@ -151,12 +197,16 @@ std::vector<StyledLine> StepLines(const WatchState& state, const LineFormat& for
   };
   double sum = 0;
   for (const StepPart& part : parts) sum += part.seconds;
-  if (sum <= 0) return {line.Add("its parts are unknown", Ink::kFaint)};
+  if (sum <= 0) return {line.Add("  its parts are unknown", Ink::kFaint)};
   // The optimizer may run beside other parts, so the parts can add up to more than the step.
   parts.push_back({std::max(0.0, mean->step_seconds() - sum), "other", "other", '.', Ink::kFaint});
   const double whole = std::max(sum, mean->step_seconds());
+  if (format.columns < line.width() + 3 + kLeastSplit) {
+    return SplitAsText(line, parts, whole, format.columns);
+  }
+  line.Add("  ");
   const size_t used = line.width() + 1;
-  const size_t bar = std::min(kMostSplit, format.columns > used ? format.columns - used : 0);
+  const size_t bar = std::min(kMostSplit, format.columns - used);
   const std::string border = format.utf8 ? "│" : "|";
   double done = 0;
   size_t column = 0;
@@ -218,22 +268,20 @@ std::vector<StyledLine> RankLines(const WatchState& state, const LineFormat& for
   return {line.Add(" ").Add(text, slow ? Ink::kYellow : Ink::kPlain)};
 }
 
-std::vector<StyledLine> PrecisionLines(const WatchState& state, const LineFormat& format) {
+PrecisionView PrecisionLines(const WatchState& state, const LineFormat& format) {
   if (!state.precision()) return {};
   const v1::PrecisionSummary& all = *state.precision();
-  std::vector<StyledLine> lines = {PrecisionHead(all, format.columns)};
-  const std::vector<WorstColumns> choices = {
-      {}, {.format = false}, {.format = false, .all = false}};
-  for (const WorstColumns& choice : choices) {
-    const std::vector<StyledLine> worst = WorstLines(all, choice);
-    const bool fits = std::all_of(worst.begin(), worst.end(), [&format](const StyledLine& line) {
-      return line.width() <= format.columns;
-    });
-    if (!fits && !(choice == choices.back())) continue;
-    lines.insert(lines.end(), worst.begin(), worst.end());
-    break;
+  for (const bool with_format : {true, false}) {
+    PrecisionView view = {.lines = {PrecisionHead(all, format.columns)}, .ends = {1}};
+    for (StyledLine& line : WorstLines(all, with_format)) {
+      view.lines.push_back(std::move(line));
+      view.ends.push_back(view.lines.size());
+    }
+    const bool fits = std::all_of(view.lines.begin(), view.lines.end(),
+                                  [&](const auto& line) { return line.width() <= format.columns; });
+    if (fits || all.operands() == 0) return view;
   }
-  return lines;
+  return NarrowPrecision(all);
 }
 
 }  // namespace nibble

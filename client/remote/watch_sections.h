@@ -49,12 +49,17 @@ StyledLine LossLine(const WatchState& state, const LineFormat& format, bool curv
 std::vector<StyledLine> ReasonLines(const WatchState& state, const LineFormat& format);
 // The recipe in effect, then revisions that take effect later.
 std::vector<StyledLine> RecipeLines(const WatchState& state, const LineFormat& format);
-// The duration of a step, and a bar of its parts; empty without samples.
+// The duration of a step, and a bar of its parts, or their shares in words where a bar has no room
+// for them; empty without samples.
 std::vector<StyledLine> StepLines(const WatchState& state, const LineFormat& format);
 // The time that each rank works per step, and the slowest; empty with fewer than two ranks.
 std::vector<StyledLine> RankLines(const WatchState& state, const LineFormat& format);
 // A summary of all operands, then the worst three; empty without a sampled step.
-std::vector<StyledLine> PrecisionLines(const WatchState& state, const LineFormat& format);
+struct PrecisionView {
+  std::vector<StyledLine> lines;
+  std::vector<size_t> ends;  // lines after which it may be cut: after the summary, each operand
+};
+PrecisionView PrecisionLines(const WatchState& state, const LineFormat& format);
 // The attempt, then its placements: first those that are not in order, of which there are
 // `troubled`.
 struct AttemptView {

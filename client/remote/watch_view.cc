@@ -234,7 +234,8 @@ std::vector<StyledLine> RenderWatch(const WatchState& state, const WatchOptions&
   parts[kRecipePart] = RecipeLines(state, format);
   parts[kStepPart] = StepLines(state, format);
   parts[kRanksPart] = RankLines(state, format);
-  parts[kPrecisionPart] = PrecisionLines(state, format);
+  PrecisionView precision = PrecisionLines(state, format);
+  parts[kPrecisionPart] = std::move(precision.lines);
   AttemptView attempt = AttemptLines(state, format);
   parts[kAttemptPart] = std::move(attempt.lines);
 
@@ -246,11 +247,11 @@ std::vector<StyledLine> RenderWatch(const WatchState& state, const WatchOptions&
   shares.Grow(kAttemptPart, std::min(parts[kAttemptPart].size(), 1 + attempt.troubled));
   if (plot.drawn() && !options.help) shares.GrowWhole(kPlotPart, kLeastPlotLines);
   shares.Grow(kStepPart, parts[kStepPart].size());
-  shares.Grow(kPrecisionPart, std::min<size_t>(1, parts[kPrecisionPart].size()));
+  if (!precision.ends.empty()) shares.GrowWhole(kPrecisionPart, precision.ends.front());
   const size_t events = EventLines(state, format, kManyEventLines).size();
   shares.Grow(kEventsPart, std::min(events, kFirstEventLines));
   shares.Grow(kRanksPart, parts[kRanksPart].size());
-  shares.Grow(kPrecisionPart, parts[kPrecisionPart].size());
+  for (const size_t end : precision.ends) shares.GrowWhole(kPrecisionPart, end);
   if (shares[kPlotPart] > 0) shares.Grow(kPlotPart, kGoodPlotLines);
   shares.Grow(kAttemptPart, parts[kAttemptPart].size());
   shares.Grow(kEventsPart, events);

@@ -148,6 +148,8 @@ class Browser:
     def picture(self, path, whole=False):
         options = {}
         if whole:
+            self.run("typeof Charts === 'undefined' || Charts.drawAll()")
+            self.settle()
             size = self.call("Page.getLayoutMetrics")["cssContentSize"]
             options = {"captureBeyondViewport": True, "clip": {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}}
         data = self.call("Page.captureScreenshot", format="png", **options)["data"]

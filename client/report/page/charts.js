@@ -113,17 +113,40 @@ const Charts = (() => {
   const drawn = [];
   const listeners = [];
   let pending = false;
-  let first = null;  // when the first drawing was done, milliseconds since the page was opened
+  let late = [];  // charts outside of the window, which are drawn when the browser is idle
+  // Milliseconds since the page was opened: when the charts in the window were first drawn, and all of them.
+  const times = { first: null, all: null };
+  let finished = null;
+  const allDrawn = new Promise((done) => { finished = done; });
+  const idle = window.requestIdleCallback ? (run) => requestIdleCallback(run, { timeout: 300 }) : (run) => setTimeout(run, 0);
   function redraw() {
     if (pending) return;
     pending = true;
     requestAnimationFrame(() => {
       pending = false;
-      for (const chart of drawn) chart.draw();
+      // All sizes are read before anything is written, so that the page is laid out once.
+      const near = new Set(drawn.filter((chart) => chart.measure()));
+      const waiting = late.length > 0;
+      late = drawn.filter((chart) => !near.has(chart));
+      for (const chart of near) chart.draw();
       for (const listener of listeners) listener();
-      if (first === null) first = performance.now();
+      if (times.first === null) times.first = performance.now();
+      if (!waiting) idle(drawLate);
     });
   }
+  function drawLate() {
+    const chart = late.shift();
+    if (chart) chart.draw();
+    if (late.length > 0) return idle(drawLate);
+    if (times.all === null) times.all = performance.now();
+    finished(true);
+  }
+  function drawAll() {
+    while (late.length > 0) drawLate();
+  }
+  window.addEventListener("beforeprint", drawAll);
+  // Who scrolls fast is ahead of the idle browser.
+  window.addEventListener("scroll", () => { if (late.length > 0) redraw(); }, { passive: true });
   function setRange(low, high) {
     const [first, last] = view.full[view.axis];
     const least = Math.max((last - first) / 20000, Number.EPSILON);
@@ -236,18 +259,30 @@ const Charts = (() => {
       host.append(this.surface, this.tip);
       drawn.push(this);
       interact(host, this.surface, this);
-      if (window.ResizeObserver) new ResizeObserver(() => redraw()).observe(host);
+      this.surface.style.minHeight = this.height + "px";
+      if (window.ResizeObserver) {
+        new ResizeObserver(([entry]) => { if (this.width !== undefined && this.width !== this.widthOf(entry.contentRect.width)) redraw(); }).observe(host);
+      }
     }
+    widthOf(width) {
+      return Math.max(Math.round(width), 120);
+    }
+    // Returns whether the chart is in the window, or less than a quarter of it away.
     measure() {
-      this.width = Math.max(this.host.clientWidth, 120);
+      const box = this.host.getBoundingClientRect();
+      this.width = this.widthOf(box.width);
       this.l = left(this.width);
       this.r = this.width - RIGHT;
+      return box.bottom > -0.25 * innerHeight && box.top < 1.25 * innerHeight;
+    }
+    // Pixels.
+    perUnit() {
+      return (this.r - this.l) / (view.range[1] - view.range[0]);
     }
     px(x) {
       return this.l + (x - view.range[0]) / (view.range[1] - view.range[0]) * (this.r - this.l);
     }
     begin() {
-      this.measure();
       this.svg = svg("svg", { width: this.width, height: this.height, viewBox: `0 0 ${this.width} ${this.height}`, role: "img", "aria-label": this.label || "" });
       const clip = svg("clipPath", { id: this.clipId() });
       const top = this.clipTop || 0;
@@ -298,6 +333,26 @@ const Charts = (() => {
       this.tip.hidden = true;
     }
     hover() {}
+  }
+
+  // The indices of [first, last) that a line needs at `dx` pixels per unit: the lowest and the highest of each pixel, and gaps.
+  function perPixel(xs, ys, first, last, dx) {
+    const kept = [];
+    if (last - first <= 2 || last - first < 2 * (xs[last - 1] - xs[first]) * dx) {
+      for (let i = first; i < last; i++) kept.push(i);
+      return kept;
+    }
+    for (let i = first; i < last;) {
+      const end = xs[i] + 1 / dx;
+      let low = -1, high = -1, gap = -1;
+      for (; i < last && xs[i] < end; i++) {
+        if (ys[i] === null) { gap = i; continue; }
+        if (low < 0 || ys[i] < ys[low]) low = i;
+        if (high < 0 || ys[i] > ys[high]) high = i;
+      }
+      kept.push(...[...new Set([low, high, gap])].filter((index) => index >= 0).sort((a, b) => a - b));
+    }
+    return kept;
   }
 
   const tipRow = (color, name, value) =>
@@ -367,27 +422,33 @@ const Charts = (() => {
         this.svg.append(svg("text", { x: this.l - 7, y: py(y) + 4, "text-anchor": "end" }, this.options.format(y)));
       }
       const lines = svg("g", { "clip-path": `url(#${this.clipId()})` });
+      const x0 = this.l - view.range[0] * this.perUnit(), dx = this.perUnit();
       for (const mark of this.options.marks ? this.options.marks() : []) {
         lines.append(svg("line", { class: "mark", x1: this.px(mark), x2: this.px(mark), y1: TOP, y2: y0 }));
       }
       let above = false;
-      for (const line of this.shown()) {
+      // The first series is the run itself: it covers the others, and dots cover lines.
+      const layer = { faint: 0, line: 1, dots: 2 };
+      for (const line of this.shown().reverse().sort((a, b) => layer[a.style] - layer[b.style])) {
         const xs = line.x();
         const first = Math.max(0, lowerBound(xs, view.range[0]) - 1);
         const last = Math.min(xs.length, lowerBound(xs, view.range[1]) + 1);
-        let path = "", pen = false;
-        for (let i = first; i < last; i++) {
-          const y = line.y[i];
+        const ys = line.y, pieces = [];
+        const kept = perPixel(xs, ys, first, last, dx);
+        let pen = false;
+        for (let k = 0; k < kept.length; k++) {
+          const i = kept[k], y = ys[i];
           if (y === null || (log && y <= 0)) { pen = false; continue; }
           if (y > high) above = true;
-          const lone = !pen && (i + 1 >= last || line.y[i + 1] === null);
-          const point = this.px(xs[i]).toFixed(1) + " " + Math.min(Math.max(py(y), -1000), 5000).toFixed(1);
+          const lone = !pen && (k + 1 >= kept.length || ys[kept[k + 1]] === null);
+          const x = x0 + xs[i] * dx;
           if (line.style === "dots" || lone) {
-            lines.append(svg("circle", { cx: this.px(xs[i]), cy: py(y), r: line.style === "dots" ? 3.5 : 1.5, style: `fill:${line.color}` }));
+            lines.append(svg("circle", { cx: x, cy: py(y), r: line.style === "dots" ? 3.5 : 1.5, style: `fill:${line.color}` }));
           }
-          path += (pen ? "L" : "M") + point;
+          pieces.push(pen ? "L" : "M", Math.round(x * 10) / 10, " ", Math.round(Math.min(Math.max(py(y), -1000), 5000) * 10) / 10);
           pen = true;
         }
+        const path = pieces.join("");
         const faint = line.style === "faint";
         lines.append(svg("path", { d: path, fill: "none", "stroke-linejoin": "round", style: `stroke:${line.color}`,
           "stroke-width": faint ? 1 : line.width || 1.7, "stroke-opacity": faint ? 0.32 : 1, "stroke-dasharray": line.style === "dots" ? "2 4" : "none" }));
@@ -563,46 +624,68 @@ const Charts = (() => {
     return "rgb(" + RAMP[i].map((from, k) => Math.round(from + (RAMP[i + 1][k] - from) * (at - i))).join(",") + ")";
   }
   const rampGradient = "linear-gradient(90deg," + RAMP.map((_, i) => rampColor(i / (RAMP.length - 1))).join(",") + ")";
-  const COLORS = Array.from({ length: 254 }, (_, i) => rampColor(i / 253));
+  const parts = (color) => (color.startsWith("#") ? color.slice(1).match(/../g).map((two) => parseInt(two, 16)) : color.match(/\d+/g).map(Number));
+  // A pixel of image data, whose bytes are red, green, blue and opacity.
+  const little = new Uint8Array(new Uint32Array([1]).buffer)[0] === 1;
+  function pixel(color) {
+    const [red, green, blue] = parts(color.trim());
+    return (little ? (255 << 24) | (blue << 16) | (green << 8) | red : (red << 24) | (green << 16) | (blue << 8) | 255) >>> 0;
+  }
+  const COLORS = Uint32Array.from({ length: 254 }, (_, i) => pixel(rampColor(i / 253)));
   const NOT_FINITE = 254, NO_DATA = 255;
 
-  // rows(): {name, group}; code(row, column): 0 to 255; edges(): columns + 1 values of the axis.
+  // rows(): {name, group}; codes(row): by column, 0 to 255; edges(): columns + 1 values of the axis.
   class Heat extends Base {
     constructor(host, source) {
       super(host, 100);
       this.source = source;
       this.label = "Precision over layers and time";
     }
+    // Of the current rows, also before they are drawn.
+    layout() {
+      const rows = this.source.rows().length;
+      this.each = Math.min(22, Math.max(rows > 150 ? 2 : 5, Math.floor(430 / Math.max(1, rows))));
+      this.height = rows * this.each + BOTTOM + 4;
+      this.surface.style.minHeight = this.height + "px";
+    }
+    measure() {
+      this.layout();
+      return super.measure();
+    }
+    paint(canvas, dense) {
+      const rows = this.source.rows().length, edges = this.source.edges(), each = this.each;
+      const style = getComputedStyle(document.documentElement);
+      const empty = pixel(style.getPropertyValue("--void")), broken = pixel(style.getPropertyValue("--s3"));
+      const left = Math.round(this.l * dense), width = Math.max(1, Math.round((this.r - this.l) * dense));
+      // The column of the map under each column of pixels; -1: none.
+      const columns = new Int32Array(width).fill(-1);
+      for (let column = 0; column + 1 < edges.length; column++) {
+        const from = Math.max(0, Math.round(this.px(edges[column]) * dense) - left);
+        const to = Math.min(width, Math.round(this.px(edges[column + 1]) * dense) - left);
+        if (from < to) columns.fill(column, from, to);
+      }
+      const height = Math.max(1, Math.round(rows * each * dense)), gap = each >= 8 ? 1 : 0;
+      const image = new ImageData(width, height), pixels = new Uint32Array(image.data.buffer).fill(empty);
+      const line = new Uint32Array(width);
+      for (let row = 0; row < rows; row++) {
+        const codes = this.source.codes(row);
+        for (let x = 0; x < width; x++) {
+          const code = columns[x] < 0 ? NO_DATA : codes[columns[x]];
+          line[x] = code === NO_DATA ? empty : code === NOT_FINITE ? broken : COLORS[code];
+        }
+        const end = Math.round((row + 1) * each * dense) - gap;
+        for (let y = Math.round(row * each * dense); y < end; y++) pixels.set(line, y * width);
+      }
+      canvas.getContext("2d").putImageData(image, left, 0);
+    }
     draw() {
-      this.measure();
-      const rows = this.source.rows(), edges = this.source.edges();
-      const each = Math.min(22, Math.max(rows.length > 150 ? 2 : 5, Math.floor(430 / Math.max(1, rows.length))));
-      this.each = each;
-      this.height = rows.length * each + BOTTOM + 4;
+      const rows = this.source.rows(), each = this.each;
       this.svg = svg("svg", { width: this.width, height: this.height, viewBox: `0 0 ${this.width} ${this.height}`, style: "position:absolute;left:0;top:0" });
       const canvas = el("canvas", { style: `display:block;width:${this.width}px;height:${this.height}px` });
       const dense = Math.min(window.devicePixelRatio || 1, 2);
       canvas.width = Math.round(this.width * dense);
       canvas.height = Math.round(this.height * dense);
-      const context = canvas.getContext("2d");
-      const style = getComputedStyle(document.documentElement);
-      const empty = style.getPropertyValue("--void"), broken = style.getPropertyValue("--s3");
-      const plotted = Math.round((rows.length * each) * dense);
-      context.fillStyle = empty;
-      context.fillRect(this.l * dense, 0, (this.r - this.l) * dense, plotted);
-      const gap = each >= 8 ? 1 : 0;
-      for (let column = 0; column + 1 < edges.length; column++) {
-        const from = Math.round(Math.max(this.px(edges[column]), this.l) * dense);
-        const to = Math.round(Math.min(this.px(edges[column + 1]), this.r) * dense);
-        if (to <= from) continue;
-        for (let row = 0; row < rows.length; row++) {
-          const code = this.source.code(row, column);
-          if (code === NO_DATA) continue;
-          context.fillStyle = code === NOT_FINITE ? broken : COLORS[code];
-          const y = Math.round(row * each * dense);
-          context.fillRect(from, y, to - from, Math.round((row + 1) * each * dense) - y - gap);
-        }
-      }
+      this.paint(canvas, dense);
       let occupied = -Infinity, group = null;
       for (let row = 0; row < rows.length; row++) {
         if (rows[row].group === group) continue;
@@ -654,6 +737,6 @@ const Charts = (() => {
     return node;
   }
 
-  return { drawnAfter: () => first, el, view, listeners, drawn, redraw, setRange, zoom, pan, reset, zoomed, along, lowerBound, Lines, Stack, Timeline, Heat, legend, rampGradient,
+  return { times, allDrawn, drawAll, el, view, listeners, drawn, redraw, setRange, zoom, pan, reset, zoomed, along, lowerBound, Lines, Stack, Timeline, Heat, legend, rampGradient,
     si, plain, whole, percent, seconds, tipRow, NOT_FINITE, NO_DATA };
 })();

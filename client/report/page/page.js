@@ -216,28 +216,35 @@
         byKey.get(key).layers.push(i);
       });
       groups = [...byKey.values()];
+      combined = null;
+    }
+    // When the map is drawn: decoding takes longer than everything else on the page.
+    function combine() {
       const operands = chosen.operand < 0 ? precision.operands.map((_, i) => i) : [chosen.operand];
       combined = new Uint8Array(groups.length * columns).fill(Charts.NO_DATA);
+      const none = Charts.NO_DATA;
       for (const operand of operands) {
         const codes = decoded(chosen.figure, operand);
-        groups.forEach((group, row) => {
-          for (const layer of group.layers) {
-            for (let column = 0; column < columns; column++) {
-              const code = codes[layer * columns + column], at = row * columns + column;
-              if (code !== Charts.NO_DATA && (combined[at] === Charts.NO_DATA || code > combined[at])) combined[at] = code;
+        for (let row = 0; row < groups.length; row++) {
+          for (const layer of groups[row].layers) {
+            let at = row * columns;
+            for (let i = layer * columns; i < (layer + 1) * columns; i++, at++) {
+              const code = codes[i];
+              if (code !== none && (combined[at] === none || code > combined[at])) combined[at] = code;
             }
           }
-        });
+        }
       }
       lowest = 253;
       highest = 0;
       for (const code of combined) {
         if (code >= Charts.NOT_FINITE) continue;
-        lowest = Math.min(lowest, code);
-        highest = Math.max(highest, code);
+        if (code < lowest) lowest = code;
+        if (code > highest) highest = code;
       }
       highest = Math.max(highest, Math.min(253, lowest + 25));
       lowest = Math.max(0, Math.min(lowest, highest - 25));
+      scale();
     }
     const valueOf = (figure, code) => {
       if (code === Charts.NO_DATA) return "not quantised, or not sampled";
@@ -256,7 +263,7 @@
       const node = el("select", {});
       for (const [key, text] of options) node.append(el("option", { value: key }, text));
       node.value = value;
-      node.addEventListener("change", () => { change(node.value); regroup(); scale(); Charts.redraw(); });
+      node.addEventListener("change", () => { change(node.value); regroup(); Charts.redraw(); });
       return el("label", {}, label, node);
     };
     node.append(el("div", { class: "selects" },
@@ -264,7 +271,6 @@
       select("Operand", [["-1", "worst of all"], ...precision.operands.map((name, i) => [String(i), name])], String(chosen.operand), (value) => { chosen.operand = Number(value); }),
       select("Rows", [["blocks", "blocks: the worst layer of each"], ["layers", "every layer"], ...kinds.map((kind) => ["kind:" + kind, kind])], "blocks", (value) => { chosen.rows = value; })));
     regroup();
-    scale();
     let edges = null, edgesAxis = null;
     const map = new Charts.Heat(el("div"), {
       rows: () => groups,
@@ -275,9 +281,10 @@
         }
         return edges;
       },
-      code: (row, column) => {
-        const code = combined[row * columns + column];
-        return code >= Charts.NOT_FINITE ? code : Math.round((code - lowest) / (highest - lowest) * 253);
+      codes: (row) => {
+        if (combined === null) combine();
+        return combined.subarray(row * columns, (row + 1) * columns).map((code) =>
+          (code >= Charts.NOT_FINITE ? code : Math.round((code - lowest) / (highest - lowest) * 253)));
       },
       tip: (row, column) => {
         const figure = precision.figures[chosen.figure];
