@@ -173,7 +173,8 @@ class Run {
         /*max_norm=*/1.0f, /*loss_bound=*/std::numeric_limits<double>::infinity(),
         /*norm_bound=*/std::numeric_limits<double>::infinity()));
     NIBBLE_RETURN_IF_ERROR(marks_.Mark());
-    NIBBLE_RETURN_IF_ERROR(optimizer_->Update(decision_->on_device(), ++step_, 1e-4));
+    NIBBLE_RETURN_IF_ERROR(optimizer_->Update(decision_->on_device(), ++step_, 1e-4,
+                                              [] { return absl::OkStatus(); }));
     NIBBLE_RETURN_IF_ERROR(marks_.Mark());
     return decision_->Read().status();
   }
