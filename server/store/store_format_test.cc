@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -130,10 +129,7 @@ class AcknowledgedMarkTest : public ::testing::Test {
   rocksdb::FileSystem& fs() { return *rocksdb::FileSystem::Default(); }
   absl::StatusOr<uint64_t> Read() { return AcknowledgedMark::Read(fs(), directory_.path()); }
   std::string path() const { return directory_.path() + "/" + kMarkName; }
-  std::string Content() {
-    std::ifstream file(path(), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
+  std::string Content() { return file_testing::ContentOf(path()); }
   void Overwrite(const std::string& content) {
     std::ofstream(path(), std::ios::binary | std::ios::trunc) << content;
   }
