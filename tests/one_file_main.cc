@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/process/guard_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -51,6 +52,7 @@ bool RunOnly(const std::string& file) {
 }  // namespace nibble
 
 int main(int argc, char** argv) {
+  nibble::process_testing::GuardProcesses();
   testing::InitGoogleMock(&argc, argv);
   if (argc > 2 || (argc == 2 && !nibble::RunOnly(argv[1]))) {
     std::fprintf(stderr, "%s: '%s' is not a file of its tests\n", argv[0], argv[argc - 1]);

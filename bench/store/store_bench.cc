@@ -42,7 +42,6 @@ std::string RandomBytes(uint64_t seed, size_t bytes) {
 StoreBatch JobChange(uint64_t seed, uint64_t job, size_t entity_bytes) {
   const std::string key = absl::StrCat("job-", job);
   return {.record = RandomBytes(seed, 200),
-          .topics = {key},
           .changes = {{"job", key, RandomBytes(seed + 1, entity_bytes)}}};
 }
 

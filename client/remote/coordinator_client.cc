@@ -26,6 +26,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "proto/grpc/health/v1/health.pb.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 
 namespace nibble {
@@ -237,26 +238,12 @@ std::unique_ptr<ResponseStream<v1::StreamLogsResponse>> CoordinatorClient::Strea
 bool CoordinatorClient::Serves(absl::Duration patience) const {
   CallContext context(*this, patience);
   context.grpc().set_wait_for_ready(true);
-  grpc::GenericStub stub(connection_->channel);
-  // The HealthCheckRequest for the whole server is empty.
-  const grpc::Slice nothing;
-  const grpc::ByteBuffer request(&nothing, 1);
-  grpc::ByteBuffer response;
-  bool answered = false;
-  absl::Notification done;
-  stub.UnaryCall(&context.grpc(), "/grpc.health.v1.Health/Check", {}, &request, &response,
-                 [&](const grpc::Status& status) {
-                   answered = status.ok();
-                   done.Notify();
-                 });
-  done.WaitForNotification();
-  std::vector<grpc::Slice> slices;
-  if (!answered || !response.Dump(&slices).ok()) return false;
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  return bytes == "\x08\x01";  // HealthCheckResponse {status: SERVING}
+  grpc::health::v1::HealthCheckResponse response;
+  // An empty request asks for the whole server.
+  return Attempt("/grpc.health.v1.Health/Check", grpc::health::v1::HealthCheckRequest(), response,
+                 context)
+             .ok() &&
+         response.status() == grpc::health::v1::HealthCheckResponse::SERVING;
 }
 
 absl::Status CoordinatorClient::Explain(const absl::Status& status) const {

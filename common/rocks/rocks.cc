@@ -79,6 +79,8 @@ rocksdb::Options BaseOptions() {
   options.compression = rocksdb::kNoCompression;
   options.avoid_flush_during_shutdown = true;
   options.max_open_files = -1;
+  // Each opening starts that many threads for every column family, however few tables there are.
+  options.max_file_opening_threads = 1;
   options.stats_dump_period_sec = 0;
   options.stats_persist_period_sec = 0;
   return options;

@@ -105,22 +105,6 @@ std::string GemmOperand::Name() const {
   return absl::StrCat(quantized().Name(), along);
 }
 
-const char* OperandFormName(OperandForm form) {
-  switch (form) {
-    case OperandForm::kHighPrecision:
-      return "high precision";
-    case OperandForm::kEmulatedSource:
-      return "emulated BF16, source layout";
-    case OperandForm::kEmulatedCopy:
-      return "emulated BF16, copy layout";
-    case OperandForm::kPacked:
-      return "packed, row-major scales";
-    case OperandForm::kPackedTiles:
-      break;
-  }
-  return "packed, scales in tiles";
-}
-
 bool ServesDirection(const QuantizedTensor& tensor, Contract contract) {
   const Contract quantized = tensor.is_column() ? Contract::kRows : Contract::kCols;
   const BlockShape block = tensor.spec().block;

@@ -103,8 +103,6 @@ enum class OperandForm : uint8_t {
   kPacked,          // K-major codes (a copy along the contracted dimension), row-major scales
   kPackedTiles,     // K-major codes, scales in the tensor cores' tiles of 128 × 4
 };
-// "emulated BF16, source layout".
-const char* OperandFormName(OperandForm form);
 
 // The operands of a GEMM as a recipe describes them, before anything is allocated.
 struct GemmUse {

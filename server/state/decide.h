@@ -183,7 +183,7 @@ MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, con
 MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
                              const v1::TaskReport& report, const Caller& caller);
 
-// decide_attempt.cc: timeouts and failures.
+// decide_failure.cc: timeouts and failures.
 
 // A daemon registers. A new incarnation ends the attempts that relied on the old one.
 MaybeUpdate DecideRegister(const State& state, const v1::WorkerIdentity& identity,

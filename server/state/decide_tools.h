@@ -1,5 +1,5 @@
 // Shared by the decisions: building updates, and carrying out each request once. Defined in
-// decide_requests.cc; AddFailure and AddStop in decide_attempt.cc.
+// decide_requests.cc; AddFailure in decide_failure.cc, AddStop in decide_attempt.cc.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_STATE_DECIDE_TOOLS_H_

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <thread>
@@ -232,8 +231,7 @@ TEST_F(BackupsTest, ADamagedDescriptionIsRefused) {
   const auto store = Open(path_);
   Add(*store);
   const std::string meta = backups_ + "/meta/1";
-  std::ifstream in(meta);
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::string text = file_testing::ContentOf(meta);
   // The description is in hexadecimal: change a digit of the sequence number's line.
   const size_t at = text.find("73657175656E636520");
   ASSERT_NE(at, std::string::npos) << text;
@@ -248,8 +246,7 @@ TEST_F(BackupsTest, ABackupOfANewerVersionIsRefusedNamingBoth) {
   const auto store = Open(path_);
   Add(*store);
   const std::string meta = backups_ + "/meta/1";
-  std::ifstream in(meta);
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  std::string text = file_testing::ContentOf(meta);
   const std::string version = "76657273696F6E2031";  // "version 1" in hexadecimal
   const size_t at = text.find(version);
   ASSERT_NE(at, std::string::npos) << text;

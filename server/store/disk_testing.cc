@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/rocks/rocks.h"
 #include "gtest/gtest.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/io_status.h"
@@ -204,7 +205,23 @@ std::string ParentOf(const std::string& path) {
 
 constexpr size_t kSector = 512;
 
+class QuickFiles : public rocksdb::FileSystemWrapper {
+ public:
+  QuickFiles() : FileSystemWrapper(rocks::UnsyncedFileSystem(nullptr)) {}
+  const char* Name() const override { return "nibble.QuickFiles"; }
+  IOStatus NewWritableFile(const std::string& path, const FileOptions& options,
+                           std::unique_ptr<FSWritableFile>* result,
+                           IODebugContext* debug) override {
+    if (absl::StrContains(path, "/OPTIONS-")) return IOStatus::NotSupported(path);
+    FileOptions quick = options;
+    quick.allow_fallocate = false;
+    return FileSystemWrapper::NewWritableFile(path, quick, result, debug);
+  }
+};
+
 }  // namespace
+
+std::shared_ptr<rocksdb::FileSystem> QuickFileSystem() { return std::make_shared<QuickFiles>(); }
 
 Recording::Recording(std::string root) : root_(std::move(root)) {}
 

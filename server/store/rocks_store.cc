@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -39,10 +38,10 @@ absl::StatusOr<StoreInfo> InfoOf(const StoreDb::View& view) {
   return StoreInfo{"", last, first};
 }
 
-absl::StatusOr<store_format::Record> RecordOf(const StoreDb& db, uint64_t sequence,
-                                              absl::string_view payload) {
-  std::optional<store_format::Record> record = store_format::ParseRecord(payload);
-  if (record.has_value()) return *std::move(record);
+absl::StatusOr<absl::string_view> RecordOf(const StoreDb& db, uint64_t sequence,
+                                           absl::string_view payload) {
+  const std::optional<absl::string_view> record = store_format::ParseRecord(payload);
+  if (record.has_value()) return *record;
   return absl::DataLossError(
       absl::StrCat(db.path(), ": record ", sequence, " is not in the format of records"));
 }
@@ -80,11 +79,7 @@ absl::Status RocksStore::WriteGroup(absl::Span<const CommitQueue::Entry> group) 
       }
     }
     db_->Put(batch, Table::kJournal, store_format::JournalKey(entry.sequence), entry.sequence,
-             store_format::EncodeRecord(entry.batch.topics, entry.batch.record));
-    for (const std::string& topic : entry.batch.topics) {
-      db_->Put(batch, Table::kTopic, store_format::TopicKey(topic, entry.sequence), entry.sequence,
-               "");
-    }
+             store_format::EncodeRecord(entry.batch.record));
   }
   const uint64_t last = group.back().sequence;
   db_->Put(batch, Table::kMeta, kMetaApplied, last, store_format::EncodeNumber(last));
@@ -131,14 +126,6 @@ absl::Status RocksStore::ReadEntities(absl::string_view kind, UseEntity use) con
       });
 }
 
-absl::StatusOr<std::string> RocksStore::ReadEntity(absl::string_view kind,
-                                                   absl::string_view key) const {
-  const StoreDb::View view(*db_);
-  absl::StatusOr<std::string> value = view.Get(Table::kEntity, store_format::EntityKey(kind, key));
-  if (!absl::IsNotFound(value.status())) return value;
-  return absl::NotFoundError(absl::StrCat("no ", kind, " \"", key, "\""));
-}
-
 absl::Status RocksStore::ReadJournal(uint64_t from, size_t limit, UseRecord use) const {
   const StoreDb::View view(*db_);
   NIBBLE_ASSIGN_OR_RETURN(const StoreInfo info, InfoOf(view));
@@ -150,7 +137,7 @@ absl::Status RocksStore::ReadJournal(uint64_t from, size_t limit, UseRecord use)
                 [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
                   if (item.key != store_format::JournalKey(next)) return false;
                   NIBBLE_ASSIGN_OR_RETURN(const auto record, RecordOf(*db_, next, item.payload));
-                  NIBBLE_RETURN_IF_ERROR(use({next, record.bytes, record.topics}));
+                  NIBBLE_RETURN_IF_ERROR(use({next, record}));
                   ++next;
                   return true;
                 });
@@ -158,41 +145,10 @@ absl::Status RocksStore::ReadJournal(uint64_t from, size_t limit, UseRecord use)
   return absl::DataLossError(absl::StrCat(db_->path(), ": record ", next, " is missing"));
 }
 
-absl::Status RocksStore::ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
-                                   UseRecord use) const {
-  if (limit == 0) return absl::OkStatus();
-  const StoreDb::View view(*db_);
-  size_t used = 0;
-  return view.Scan(
-      Table::kTopic, store_format::TopicKey(topic, from), store_format::AfterTopic(topic),
-      [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
-        const auto parts = store_format::ParseTopicKey(item.key);
-        if (!parts.has_value()) {
-          return absl::DataLossError(absl::StrCat(db_->path(), ": a topic's key has no number"));
-        }
-        const uint64_t sequence = parts->second;
-        const auto payload = view.Get(Table::kJournal, store_format::JournalKey(sequence));
-        if (absl::IsNotFound(payload.status())) {
-          return absl::DataLossError(absl::StrCat(db_->path(), ": record ", sequence,
-                                                  " of topic \"", topic, "\" is missing"));
-        }
-        if (!payload.ok()) return payload.status();
-        NIBBLE_ASSIGN_OR_RETURN(const auto record, RecordOf(*db_, sequence, *payload));
-        NIBBLE_RETURN_IF_ERROR(use({sequence, record.bytes, record.topics}));
-        return ++used < limit;
-      });
-}
-
 // Trims one step; returns the first sequence number that is kept.
 absl::StatusOr<uint64_t> RocksStore::TrimSome(uint64_t first, uint64_t through) {
   const uint64_t end = std::min(first + kTrimStep, through + 1);
   rocksdb::WriteBatch batch;
-  NIBBLE_RETURN_IF_ERROR(ReadJournal(first, end - first, [&](const StoredRecord& record) {
-    for (const std::string& topic : record.topics) {
-      db_->Delete(batch, Table::kTopic, store_format::TopicKey(topic, record.sequence));
-    }
-    return absl::OkStatus();
-  }));
   db_->DeleteRange(batch, Table::kJournal, store_format::JournalKey(first),
                    store_format::JournalKey(end));
   db_->Put(batch, Table::kMeta, kMetaFirst, queue_.last_sequence(),
@@ -273,44 +229,20 @@ absl::Status RocksStore::Verify() const {
   NIBBLE_RETURN_IF_ERROR(db_->VerifyFiles());
   NIBBLE_RETURN_IF_ERROR(ReadEntities("", [](const StoredEntity&) { return absl::OkStatus(); }));
 
-  // The journal must have every record, and each topic exactly the records that name it.
+  // The journal must have every record.
   const StoreDb::View view(*db_);
   NIBBLE_ASSIGN_OR_RETURN(uint64_t next, view.Number(kMetaFirst));
   NIBBLE_ASSIGN_OR_RETURN(const uint64_t last, view.Number(kMetaApplied));
-  uint64_t named = 0;
   const auto check_record = [&](const StoreDb::View::Item& item) -> absl::StatusOr<bool> {
     if (item.key != store_format::JournalKey(next)) return false;
-    const auto record = store_format::ParseRecord(item.payload);
-    if (!record.has_value()) return false;
-    for (const std::string& topic :
-         std::set<std::string>(record->topics.begin(), record->topics.end())) {
-      const auto entry = view.Get(Table::kTopic, store_format::TopicKey(topic, next));
-      if (absl::IsNotFound(entry.status())) {
-        return absl::DataLossError(
-            absl::StrCat(db_->path(), ": topic \"", topic, "\" has lost its record ", next));
-      }
-      if (!entry.ok()) return entry.status();
-      ++named;
-    }
+    if (!store_format::ParseRecord(item.payload).has_value()) return false;
     ++next;
     return true;
   };
   NIBBLE_RETURN_IF_ERROR(view.Scan(Table::kJournal, "", "", check_record));
-  if (next != last + 1) {
-    return absl::DataLossError(
-        absl::StrCat(db_->path(), ": record ", next, " is missing or damaged"));
-  }
-  uint64_t entries = 0;
-  const auto count = [&](const StoreDb::View::Item&) -> absl::StatusOr<bool> {
-    ++entries;
-    return true;
-  };
-  NIBBLE_RETURN_IF_ERROR(view.Scan(Table::kTopic, "", "", count));
-  if (entries != named) {
-    return absl::DataLossError(absl::StrCat(db_->path(), ": topics have ", entries,
-                                            " entries, the journal's records name ", named));
-  }
-  return absl::OkStatus();
+  if (next == last + 1) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(db_->path(), ": record ", next, " is missing or damaged"));
 }
 
 }  // namespace nibble

@@ -56,11 +56,7 @@ class RocksStore : public Store {
 
   absl::StatusOr<uint64_t> Append(StoreBatch batch, Done done) override;
   absl::Status ReadEntities(absl::string_view kind, UseEntity use) const override;
-  absl::StatusOr<std::string> ReadEntity(absl::string_view kind,
-                                         absl::string_view key) const override;
   absl::Status ReadJournal(uint64_t from, size_t limit, UseRecord use) const override;
-  absl::Status ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
-                         UseRecord use) const override;
   absl::Status TrimJournal(uint64_t through) override;
   // If `directory` is on the same file system, table files are hard links: the backup is instant,
   // but protects against a broken disk only once it is copied elsewhere.

@@ -55,7 +55,6 @@ absl::StatusOr<uint64_t> Store::Commit(StoreBatch batch) {
 
 size_t BatchBytes(const StoreBatch& batch) {
   size_t bytes = batch.record.size();
-  for (const std::string& topic : batch.topics) bytes += topic.size();
   for (const StoreChange& change : batch.changes) {
     bytes += change.kind.size() + change.key.size();
     if (change.value.has_value()) bytes += change.value->size();
@@ -64,13 +63,6 @@ size_t BatchBytes(const StoreBatch& batch) {
 }
 
 absl::Status CheckBatch(const StoreBatch& batch) {
-  if (batch.topics.size() > kMaxStoreTopics) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("topics: ", batch.topics.size(), " of them, allowed are ", kMaxStoreTopics));
-  }
-  for (const std::string& topic : batch.topics) {
-    NIBBLE_RETURN_IF_ERROR(CheckName("topic", topic, kMaxStoreKeyBytes, false));
-  }
   for (const StoreChange& change : batch.changes) {
     NIBBLE_RETURN_IF_ERROR(CheckName("kind", change.kind, kMaxStoreKindBytes, false));
     const std::string field = absl::StrCat("key of a ", change.kind);

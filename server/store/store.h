@@ -46,7 +46,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 
 namespace nibble {
 
@@ -73,7 +72,7 @@ struct StoreMetrics {
   uint64_t commits = 0;          // batches acknowledged
   uint64_t failed = 0;           // batches that failed after Append accepted them
   uint64_t refused = 0;          // batches that Append refused
-  uint64_t committed_bytes = 0;  // records, topics, keys and values of acknowledged batches
+  uint64_t committed_bytes = 0;  // records, keys and values of acknowledged batches
   uint64_t waiting = 0;          // batches waiting now
   uint64_t waiting_bytes = 0;
   // Per synced write: the number of batches, and the duration including the sync.
@@ -84,8 +83,7 @@ struct StoreMetrics {
 
 // Bounds on a batch; beyond them InvalidArgument, before anything is stored.
 inline constexpr size_t kMaxStoreKindBytes = 64;
-inline constexpr size_t kMaxStoreKeyBytes = 1024;  // an entity's key, or a topic
-inline constexpr size_t kMaxStoreTopics = 64;      // per record
+inline constexpr size_t kMaxStoreKeyBytes = 1024;
 inline constexpr size_t kMaxStoreBatchBytes = size_t{16} << 20;
 inline constexpr size_t kMaxClusterNameBytes = 128;
 
@@ -96,9 +94,7 @@ struct StoreChange {
 };
 
 struct StoreBatch {
-  std::string record;  // one journal record; may be empty
-  std::vector<std::string>
-      topics;  // indexes of the record; 1 to kMaxStoreKeyBytes bytes, none zero
+  std::string record;                // one journal record; may be empty
   std::vector<StoreChange> changes;  // applied in order
 };
 
@@ -112,7 +108,6 @@ struct StoredEntity {
 struct StoredRecord {
   uint64_t sequence;
   absl::string_view record;
-  absl::Span<const std::string> topics;
 };
 
 struct StoreInfo {
@@ -150,15 +145,9 @@ class Store {
 
   // Reads every entity of one kind, or of all kinds if `kind` is empty, sorted by kind and key.
   virtual absl::Status ReadEntities(absl::string_view kind, UseEntity use) const = 0;
-  // NotFound where there is none.
-  virtual absl::StatusOr<std::string> ReadEntity(absl::string_view kind,
-                                                 absl::string_view key) const = 0;
   // Reads at most `limit` records from sequence number `from` on. OutOfRange, naming the bound, if
   // `from` is before first_sequence (earlier records were trimmed) or beyond last_sequence + 1.
   virtual absl::Status ReadJournal(uint64_t from, size_t limit, UseRecord use) const = 0;
-  // Reads at most `limit` records of a topic from `from` on; skips trimmed ones without an error.
-  virtual absl::Status ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
-                                 UseRecord use) const = 0;
 
   // Drops the records up to and including `through`; their space is freed later. Entities stay.
   // Trimming twice is no error; OutOfRange if `through` is beyond the last record.

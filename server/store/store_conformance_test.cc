@@ -126,16 +126,6 @@ class StoreTest : public ::testing::TestWithParam<Implementation> {
     return found;
   }
 
-  std::vector<std::string> Topic(const std::string& topic, uint64_t from = 0, size_t limit = kAll) {
-    std::vector<std::string> found;
-    const absl::Status s = store_->ReadTopic(topic, from, limit, [&](const StoredRecord& record) {
-      found.push_back(absl::StrCat(record.sequence, ":", record.record));
-      return absl::OkStatus();
-    });
-    EXPECT_TRUE(s.ok()) << s;
-    return found;
-  }
-
   absl::StatusOr<std::vector<std::string>> Journal(uint64_t from, size_t limit = kAll) {
     std::vector<std::string> found;
     NIBBLE_RETURN_IF_ERROR(store_->ReadJournal(from, limit, [&](const StoredRecord& record) {
@@ -205,25 +195,21 @@ TEST_P(StoreTest, KeysAndValuesMayBeAnyBytes) {
   Commit(Put("job", bytes, bytes));
   Commit(Put("job", "empty", ""));
   Reopen();
-  EXPECT_EQ(store_->ReadEntity("job", bytes).value(), bytes);
-  EXPECT_EQ(store_->ReadEntity("job", "empty").value(), "");
-}
-
-TEST_P(StoreTest, AMissingEntityIsNotFoundNamingIt) {
-  const absl::Status status = store_->ReadEntity("job", "gone").status();
-  EXPECT_TRUE(absl::IsNotFound(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("job \"gone\""));
+  const absl::StatusOr<Content> content = ReadAll(*store_);
+  ASSERT_TRUE(content.ok()) << content.status();
+  const decltype(content->entities) expected = {{{"job", bytes}, bytes}, {{"job", "empty"}, ""}};
+  EXPECT_EQ(content->entities, expected);
 }
 
 TEST_P(StoreTest, AnErrorOfTheCallerEndsTheRead) {
-  for (int i = 0; i < 3; ++i) Commit({.record = "r", .topics = {"t"}, .changes = {}});
+  for (int i = 0; i < 3; ++i) Commit(Put("job", absl::StrCat(i), "v"));
   int seen = 0;
-  const auto refuse = [&](const StoredRecord&) {
+  const auto refuse = [&](const auto&) {
     ++seen;
     return absl::AbortedError("enough");
   };
   EXPECT_EQ(store_->ReadJournal(1, kAll, refuse), absl::AbortedError("enough"));
-  EXPECT_EQ(store_->ReadTopic("t", 1, kAll, refuse), absl::AbortedError("enough"));
+  EXPECT_EQ(store_->ReadEntities("job", refuse), absl::AbortedError("enough"));
   EXPECT_EQ(seen, 2);
 }
 
@@ -242,30 +228,14 @@ TEST_P(StoreTest, AReadBeyondTheEndIsRefusedNamingTheEnd) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("the last record is 1"));
 }
 
-TEST_P(StoreTest, ATopicHasItsRecordsInOrderAndNoOthers) {
-  Commit({.record = "a", .topics = {"job/1"}});
-  Commit({.record = "b", .topics = {"job/2", "job/1"}});
-  Commit({.record = "c", .topics = {"job/12", "job/2"}});
-  Commit({.record = "d", .topics = {"job/1", "job/1"}});
-  EXPECT_THAT(Topic("job/1"), ElementsAre("1:a", "2:b", "4:d"));
-  EXPECT_THAT(Topic("job/1", 2), ElementsAre("2:b", "4:d"));
-  EXPECT_THAT(Topic("job/1", 2, 1), ElementsAre("2:b"));
-  EXPECT_THAT(Topic("job/2"), ElementsAre("2:b", "3:c"));
-  EXPECT_THAT(Topic("job/"), IsEmpty());
-  EXPECT_TRUE(store_->Verify().ok()) << store_->Verify();
-}
-
-TEST_P(StoreTest, TrimmingDropsOldRecordsFromJournalAndTopicsAndKeepsEntities) {
+TEST_P(StoreTest, TrimmingDropsOldRecordsAndKeepsEntities) {
   for (int i = 1; i <= 5; ++i) {
-    Commit({.record = absl::StrCat("r", i),
-            .topics = {"t"},
-            .changes = {{"job", absl::StrCat(i), "v"}}});
+    Commit({.record = absl::StrCat("r", i), .changes = {{"job", absl::StrCat(i), "v"}}});
   }
   ASSERT_TRUE(store_->TrimJournal(3).ok());
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(store_->Info().first_sequence, 4u);
     EXPECT_THAT(*Journal(4), ElementsAre("4:r4", "5:r5"));
-    EXPECT_THAT(Topic("t"), ElementsAre("4:r4", "5:r5"));
     EXPECT_EQ(Entities("job").size(), 5u);
     const absl::Status status = Journal(3).status();
     EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
@@ -276,7 +246,7 @@ TEST_P(StoreTest, TrimmingDropsOldRecordsFromJournalAndTopicsAndKeepsEntities) {
 }
 
 TEST_P(StoreTest, TheWholeJournalCanBeTrimmedAndNumberingContinues) {
-  for (int i = 0; i < 3; ++i) Commit({.topics = {"t"}});
+  for (int i = 0; i < 3; ++i) Commit({});
   ASSERT_TRUE(store_->TrimJournal(3).ok());
   ASSERT_TRUE(store_->TrimJournal(2).ok());  // trimmed already
   Reopen();
@@ -298,9 +268,6 @@ TEST_P(StoreTest, ABatchBeyondTheBoundsIsRefusedNamingTheFieldAndTheStoreContinu
       {Put(std::string("a\0b", 3), "k", "v"), "kind has a zero byte at 1"},
       {Put("job", "", "v"), "key of a job has 0 bytes"},
       {Put("job", std::string(1025, 'k'), "v"), "1025 bytes, allowed are 1 to 1024"},
-      {{.topics = {""}}, "topic has 0 bytes"},
-      {{.topics = {std::string("\0", 1)}}, "topic has a zero byte at 0"},
-      {{.topics = std::vector<std::string>(65, "t")}, "65 of them, allowed are 64"},
       {{.record = std::string(kMaxStoreBatchBytes + 1, 'r')}, "16777217 bytes, allowed are 167772"},
   };
   for (const auto& [batch, message] : cases) {
@@ -310,7 +277,7 @@ TEST_P(StoreTest, ABatchBeyondTheBoundsIsRefusedNamingTheFieldAndTheStoreContinu
   }
   EXPECT_TRUE(store_->Health().ok());
   EXPECT_EQ(Commit(Put(std::string(64, 'k'), std::string(1024, 'k'), "v")), 1u);
-  EXPECT_EQ(store_->Metrics().refused, 8u);
+  EXPECT_EQ(store_->Metrics().refused, 5u);
 }
 
 TEST_P(StoreTest, CallbacksRunInOrderAndAfterTheirBatchCanBeRead) {
@@ -322,7 +289,12 @@ TEST_P(StoreTest, CallbacksRunInOrderAndAfterTheirBatchCanBeRead) {
     MutexLock lock(&mutex);
     const auto sequence = store_->Append(Put("job", key, "v"), [&, key, i](absl::Status status) {
       EXPECT_TRUE(status.ok()) << status;
-      EXPECT_TRUE(store->ReadEntity("job", key).ok());
+      bool found = false;
+      const absl::Status read = store->ReadEntities("job", [&](const StoredEntity& entity) {
+        found |= entity.key == key;
+        return absl::OkStatus();
+      });
+      EXPECT_TRUE(read.ok() && found) << key << ": " << read;
       EXPECT_GE(store->Info().last_sequence, static_cast<uint64_t>(i) + 1);
       MutexLock lock(&mutex);
       called.push_back(static_cast<uint64_t>(i) + 1);
@@ -369,7 +341,7 @@ TEST_P(StoreTest, ReadsDuringCommitsAndTrimsSeeWholeBatches) {
   std::thread writer([&] {
     for (int i = 0; i < 200; ++i) {
       const std::string value = absl::StrCat(i);
-      Commit({.record = value, .topics = {"t"}, .changes = {{"a", "x", value}, {"b", "x", value}}});
+      Commit({.record = value, .changes = {{"a", "x", value}, {"b", "x", value}}});
       if (i % 50 == 49) {
         EXPECT_TRUE(store_->TrimJournal(store_->Info().last_sequence - 5).ok());
       }
@@ -387,7 +359,6 @@ TEST_P(StoreTest, ReadsDuringCommitsAndTrimsSeeWholeBatches) {
     EXPECT_TRUE(values.empty() || values.front() == values.back());
     const auto journal = Journal(store_->Info().first_sequence);
     EXPECT_TRUE(journal.ok() || absl::IsOutOfRange(journal.status())) << journal.status();
-    Topic("t");
   }
   writer.join();
 }
@@ -425,7 +396,7 @@ TEST_P(StoreTest, NoStoreIsCreatedUnlessAskedFor) {
 }
 
 TEST_P(StoreTest, MetricsCountCommitsFailuresAndRefusals) {
-  for (int i = 0; i < 10; ++i) Commit({.record = "1234", .topics = {"56"}, .changes = {}});
+  for (int i = 0; i < 10; ++i) Commit({.record = "1234", .changes = {{"j", "6", std::nullopt}}});
   const StoreMetrics metrics = store_->Metrics();
   EXPECT_EQ(metrics.commits, 10u);
   EXPECT_EQ(metrics.failed, 0u);

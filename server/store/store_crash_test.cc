@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -18,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/files/files_testing.h"
 #include "common/mutex.h"
-#include "common/rocks/rocks.h"
 #include "gtest/gtest.h"
 #include "rocksdb/file_system.h"
 #include "server/store/disk_testing.h"
@@ -123,9 +123,10 @@ class StoreCrashTest : public ::testing::Test {
   void Recovers(const DiskImage::Files& files, uint64_t acknowledged) {
     MakeDisk(disk_.path(), files);
     const std::string path = disk_.path() + "/store";
-    auto store = RocksStore::Open(path, CrashOptions(rocks::UnsyncedFileSystem(nullptr)));
+    auto store = RocksStore::Open(path, CrashOptions(store_testing::QuickFileSystem()));
     ASSERT_TRUE(store.ok()) << store.status();
     const StoreInfo info = (*store)->Info();
+    last_recovered_ = info.last_sequence;
     ASSERT_GE(info.last_sequence, acknowledged);
     ASSERT_LT(info.last_sequence, after_.size());
     ASSERT_TRUE(info.first_sequence == 1 || info.first_sequence == kTrimThrough + 1)
@@ -145,7 +146,7 @@ class StoreCrashTest : public ::testing::Test {
     const absl::Status verified = (*store)->Verify();
     ASSERT_TRUE(verified.ok()) << verified;
     store->reset();
-    store = RocksStore::Open(path, CrashOptions(rocks::UnsyncedFileSystem(nullptr)));
+    store = RocksStore::Open(path, CrashOptions(store_testing::QuickFileSystem()));
     ASSERT_TRUE(store.ok()) << store.status();
     ASSERT_EQ(*ReadAll(**store), expected);
   }
@@ -185,22 +186,25 @@ class StoreCrashTest : public ::testing::Test {
     }
   }
 
-  // Calls Recovers with the disk that `failure` leaves before every event; skips a disk that equals
-  // the previous one if no further batch was acknowledged.
+  // Calls Recovers with the disk that `failure` leaves before every event. A disk that equals the
+  // previous one recovers to the same batch, which must have been acknowledged last or later.
   void FailEverywhere(const std::function<DiskImage::Files(const DiskImage&)>& failure) {
     DiskImage image;
-    DiskImage::Files last;
-    uint64_t acknowledged = 0, acknowledged_last = ~uint64_t{0};
+    std::optional<DiskImage::Files> last;
+    uint64_t acknowledged = 0;
     int64_t disks = 0;
+    bool is_recovered = false;  // `last`
     const std::vector<FileEvent>& events = recording_->events();
     for (size_t i = 0; i <= events.size(); ++i) {
       SCOPED_TRACE(absl::StrCat("before event ", i, " of ", events.size()));
       DiskImage::Files files = failure(image);
-      if (files != last || acknowledged != acknowledged_last) {
-        if (disks++ % kOneIn == 0) Recovers(files, acknowledged);
+      if (files != last) {
+        is_recovered = disks++ % kOneIn == 0;
+        if (is_recovered) Recovers(files, acknowledged);
         if (HasFatalFailure()) return;
         last = std::move(files);
-        acknowledged_last = acknowledged;
+      } else if (is_recovered) {
+        ASSERT_GE(last_recovered_, acknowledged);
       }
       if (i == events.size()) break;
       if (events[i].kind == FileEvent::Kind::kNote) {
@@ -212,13 +216,14 @@ class StoreCrashTest : public ::testing::Test {
   }
 
   TempDirectory directory_;
-  TempDirectory disk_;
+  TempDirectory disk_{TempDirectory::Place::kMemory};
   std::shared_ptr<Recording> recording_;
   Mutex mutex_;
   std::map<uint64_t, StoreBatch> batches_;  // by sequence number
   bool trimmed_ = false;
   std::vector<Content> after_;  // [batches]
   uint64_t recovered_ = 0;
+  uint64_t last_recovered_ = 0;  // batch
 };
 
 TEST_F(StoreCrashTest, NothingAcknowledgedIsLostWhereNothingUnsyncedSurvives) {

@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -49,7 +47,7 @@ RocksStoreOptions DamageOptions() {
   RocksStoreOptions options;
   options.cluster = "damage";
   options.write_buffer_bytes = size_t{96} << 10;
-  options.file_system = rocks::UnsyncedFileSystem(nullptr);
+  options.file_system = store_testing::QuickFileSystem();
   return options;
 }
 
@@ -61,8 +59,7 @@ DiskImage::Files FilesOf(const std::string& root) {
       files[path + "/"] = "";
       continue;
     }
-    std::ifstream file(entry.path(), std::ios::binary);
-    files[path] = {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    files[path] = file_testing::ContentOf(entry.path());
   }
   return files;
 }
@@ -207,7 +204,7 @@ class StoreDamageTest : public ::testing::Test {
   }
 
   TempDirectory directory_;
-  TempDirectory disk_;
+  TempDirectory disk_{TempDirectory::Place::kMemory};
   Content expected_;
   DiskImage::Files closed_;
   DiskImage::Files killed_;

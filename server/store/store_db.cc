@@ -46,7 +46,7 @@ std::vector<rocksdb::ColumnFamilyDescriptor> Families(const rocksdb::Options& op
   return {{rocksdb::kDefaultColumnFamilyName, options},
           {"entities", options},
           {"journal", options},
-          {"topics", options}};
+          {"topics", options}};  // always empty; part of the format
 }
 
 rocksdb::Options StoreDbOptions(rocksdb::Env* env, size_t write_buffer_bytes) {
@@ -141,8 +141,6 @@ rocksdb::ColumnFamilyHandle* StoreDb::Family(Table table) const {
       return families_[1];
     case Table::kJournal:
       return families_[2];
-    case Table::kTopic:
-      return families_[3];
   }
   return nullptr;
 }

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -20,6 +19,7 @@ namespace nibble::store_format {
 namespace {
 
 constexpr size_t kSealBytes = 4 + 8;
+constexpr uint32_t kReserved = 0;  // before a record's bytes
 
 uint32_t SealCrc(Table table, absl::string_view key, absl::string_view sequence_and_payload) {
   // The key's size keeps bytes from moving between the key and the value.
@@ -53,8 +53,6 @@ const char* TableName(Table table) {
       return "entities";
     case Table::kJournal:
       return "journal";
-    case Table::kTopic:
-      return "topics";
   }
   return "unknown";
 }
@@ -86,50 +84,18 @@ std::optional<uint64_t> ParseJournalKey(absl::string_view bytes) {
   return sequence;
 }
 
-std::string TopicKey(absl::string_view topic, uint64_t sequence) {
-  return Joined(topic, '\0', JournalKey(sequence));
-}
-
-std::optional<std::pair<absl::string_view, uint64_t>> ParseTopicKey(absl::string_view bytes) {
-  const auto parts = Split(bytes);
-  if (!parts.has_value()) return std::nullopt;
-  const std::optional<uint64_t> sequence = ParseJournalKey(parts->second);
-  if (!sequence.has_value()) return std::nullopt;
-  return std::make_pair(parts->first, *sequence);
-}
-
-std::string AfterTopic(absl::string_view topic) { return Joined(topic, '\1', ""); }
-
-std::string EncodeRecord(const std::vector<std::string>& topics, absl::string_view record) {
+std::string EncodeRecord(absl::string_view record) {
   std::string payload;
-  AppendLittle(payload, static_cast<uint32_t>(topics.size()));
-  for (const std::string& topic : topics) {
-    AppendLittle(payload, static_cast<uint32_t>(topic.size()));
-    payload += topic;
-  }
+  AppendLittle(payload, kReserved);
   payload.append(record.data(), record.size());
   return payload;
 }
 
-std::optional<Record> ParseRecord(absl::string_view payload) {
-  const auto take = [&payload](size_t bytes) -> std::optional<absl::string_view> {
-    if (payload.size() < bytes) return std::nullopt;
-    const absl::string_view taken = payload.substr(0, bytes);
-    payload.remove_prefix(bytes);
-    return taken;
-  };
-  const auto count = take(4);
-  if (!count.has_value()) return std::nullopt;
-  Record record;
-  for (uint32_t i = LoadLittle<uint32_t>(count->data()); i > 0; --i) {
-    const auto size = take(4);
-    if (!size.has_value()) return std::nullopt;
-    const auto topic = take(LoadLittle<uint32_t>(size->data()));
-    if (!topic.has_value()) return std::nullopt;
-    record.topics.emplace_back(*topic);
+std::optional<absl::string_view> ParseRecord(absl::string_view payload) {
+  if (payload.size() < sizeof(kReserved) || LoadLittle<uint32_t>(payload.data()) != kReserved) {
+    return std::nullopt;
   }
-  record.bytes = payload;
-  return record;
+  return payload.substr(sizeof(kReserved));
 }
 
 std::string EncodeNumber(uint64_t number) {

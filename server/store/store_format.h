@@ -13,7 +13,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -25,8 +24,7 @@ inline constexpr int kVersion = 1;
 enum class Table : char {
   kMeta = 'm',     // name → number or text
   kEntity = 'e',   // kind, zero, key → value
-  kJournal = 'j',  // sequence → topics, record
-  kTopic = 't',    // topic, zero, sequence → nothing
+  kJournal = 'j',  // sequence → record
 };
 const char* TableName(Table table);
 
@@ -41,16 +39,8 @@ std::string AfterKind(absl::string_view kind);
 std::string JournalKey(uint64_t sequence);
 std::optional<uint64_t> ParseJournalKey(absl::string_view bytes);
 
-std::string TopicKey(absl::string_view topic, uint64_t sequence);
-std::optional<std::pair<absl::string_view, uint64_t>> ParseTopicKey(absl::string_view bytes);
-std::string AfterTopic(absl::string_view topic);
-
-struct Record {
-  std::vector<std::string> topics;
-  absl::string_view bytes;
-};
-std::string EncodeRecord(const std::vector<std::string>& topics, absl::string_view record);
-std::optional<Record> ParseRecord(absl::string_view payload);
+std::string EncodeRecord(absl::string_view record);
+std::optional<absl::string_view> ParseRecord(absl::string_view payload);
 
 std::string EncodeNumber(uint64_t number);
 std::optional<uint64_t> ParseNumber(absl::string_view payload);

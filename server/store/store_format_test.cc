@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
@@ -23,7 +22,6 @@
 namespace nibble::store_format {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr absl::string_view kHighest("\xff\xff\xff", 3);
@@ -77,24 +75,16 @@ TEST(StoreFormatTest, TheRangeOfAKindHasItsKeysAndNoOthers) {
   EXPECT_GE(EntityKey("job\1", ""), AfterKind("job"));
 }
 
-TEST(StoreFormatTest, TheRangeOfATopicHasItsKeysAndNoOthers) {
-  constexpr uint64_t kLast = std::numeric_limits<uint64_t>::max();
-  EXPECT_GT(AfterTopic("job/1"), TopicKey("job/1", kLast));
-  EXPECT_GE(TopicKey("job/12", 0), AfterTopic("job/1"));
-  EXPECT_EQ(ParseTopicKey(TopicKey("job/1", 9)),
-            std::make_pair(absl::string_view("job/1"), uint64_t{9}));
-}
-
-TEST(StoreFormatTest, ARecordIsParsedIntoItsTopicsAndBytes) {
+TEST(StoreFormatTest, ARecordIsParsedIntoItsBytesAndADamagedOneIsRefused) {
   for (const std::string& bytes : {std::string(), std::string("\0\xff", 2)}) {
-    const std::string payload = EncodeRecord({"a", "", "bc"}, bytes);
-    const auto record = ParseRecord(payload);
-    ASSERT_TRUE(record.has_value());
-    EXPECT_THAT(record->topics, ElementsAre("a", "", "bc"));
-    EXPECT_EQ(record->bytes, bytes);
+    const std::string payload = EncodeRecord(bytes);
+    EXPECT_EQ(ParseRecord(payload), bytes);
     for (size_t size = 0; size < payload.size() - bytes.size(); ++size) {
       EXPECT_FALSE(ParseRecord(payload.substr(0, size)).has_value()) << size;
     }
+    std::string reserved = payload;
+    reserved[3] = 1;
+    EXPECT_FALSE(ParseRecord(reserved).has_value());
   }
 }
 
@@ -139,10 +129,7 @@ class AcknowledgedMarkTest : public ::testing::Test {
   rocksdb::FileSystem& fs() { return *rocksdb::FileSystem::Default(); }
   absl::StatusOr<uint64_t> Read() { return AcknowledgedMark::Read(fs(), directory_.path()); }
   std::string path() const { return directory_.path() + "/" + kMarkName; }
-  std::string Content() {
-    std::ifstream file(path(), std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  }
+  std::string Content() { return file_testing::ContentOf(path()); }
   void Overwrite(const std::string& content) {
     std::ofstream(path(), std::ios::binary | std::ios::trunc) << content;
   }

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,10 +72,7 @@ void MemoryStore::Apply(absl::Span<const CommitQueue::Entry> group) {
         disk_->entities_.erase(key);
       }
     }
-    disk_->journal_[entry.sequence] = {entry.batch.record, entry.batch.topics};
-    for (const std::string& topic : entry.batch.topics) {
-      disk_->topics_[topic].insert(entry.sequence);
-    }
+    disk_->journal_[entry.sequence] = entry.batch.record;
     disk_->info_.last_sequence = entry.sequence;
   }
 }
@@ -102,18 +98,8 @@ absl::Status MemoryStore::ReadEntities(absl::string_view kind, UseEntity use) co
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> MemoryStore::ReadEntity(absl::string_view kind,
-                                                    absl::string_view key) const {
-  MutexLock lock(&disk_->mutex_);
-  const auto found = disk_->entities_.find({std::string(kind), std::string(key)});
-  if (found == disk_->entities_.end()) {
-    return absl::NotFoundError(absl::StrCat("no ", kind, " \"", key, "\""));
-  }
-  return found->second.bytes;
-}
-
 absl::Status MemoryStore::ReadJournal(uint64_t from, size_t limit, UseRecord use) const {
-  std::vector<std::pair<uint64_t, MemoryDisk::Record>> found;
+  std::vector<std::pair<uint64_t, std::string>> found;
   {
     MutexLock lock(&disk_->mutex_);
     NIBBLE_RETURN_IF_ERROR(CheckJournalStart(from, disk_->info_));
@@ -123,25 +109,7 @@ absl::Status MemoryStore::ReadJournal(uint64_t from, size_t limit, UseRecord use
     }
   }
   for (const auto& [sequence, record] : found) {
-    NIBBLE_RETURN_IF_ERROR(use({sequence, record.bytes, record.topics}));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status MemoryStore::ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
-                                    UseRecord use) const {
-  std::vector<std::pair<uint64_t, MemoryDisk::Record>> found;
-  {
-    MutexLock lock(&disk_->mutex_);
-    const auto sequences = disk_->topics_.find(std::string(topic));
-    if (sequences == disk_->topics_.end()) return absl::OkStatus();
-    for (auto at = sequences->second.lower_bound(from);
-         at != sequences->second.end() && found.size() < limit; ++at) {
-      found.emplace_back(*at, disk_->journal_.at(*at));
-    }
-  }
-  for (const auto& [sequence, record] : found) {
-    NIBBLE_RETURN_IF_ERROR(use({sequence, record.bytes, record.topics}));
+    NIBBLE_RETURN_IF_ERROR(use({sequence, record}));
   }
   return absl::OkStatus();
 }
@@ -150,14 +118,9 @@ absl::Status MemoryStore::TrimJournal(uint64_t through) {
   NIBBLE_RETURN_IF_ERROR(Health());
   MutexLock lock(&disk_->mutex_);
   NIBBLE_RETURN_IF_ERROR(CheckTrim(through, disk_->info_));
-  for (; disk_->info_.first_sequence <= through; ++disk_->info_.first_sequence) {
-    const uint64_t sequence = disk_->info_.first_sequence;
-    for (const std::string& topic : disk_->journal_.at(sequence).topics) {
-      disk_->topics_[topic].erase(sequence);
-      if (disk_->topics_[topic].empty()) disk_->topics_.erase(topic);
-    }
-    disk_->journal_.erase(sequence);
-  }
+  if (through < disk_->info_.first_sequence) return absl::OkStatus();
+  disk_->journal_.erase(disk_->journal_.begin(), disk_->journal_.upper_bound(through));
+  disk_->info_.first_sequence = through + 1;
   return absl::OkStatus();
 }
 
@@ -256,18 +219,8 @@ absl::Status FaultyStore::ReadEntities(absl::string_view kind, UseEntity use) co
   return behind_->ReadEntities(kind, use);
 }
 
-absl::StatusOr<std::string> FaultyStore::ReadEntity(absl::string_view kind,
-                                                    absl::string_view key) const {
-  return behind_->ReadEntity(kind, key);
-}
-
 absl::Status FaultyStore::ReadJournal(uint64_t from, size_t limit, UseRecord use) const {
   return behind_->ReadJournal(from, limit, use);
-}
-
-absl::Status FaultyStore::ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
-                                    UseRecord use) const {
-  return behind_->ReadTopic(topic, from, limit, use);
 }
 
 absl::Status FaultyStore::TrimJournal(uint64_t through) {
@@ -309,9 +262,6 @@ StoreBatch RandomBatch(uint64_t seed, size_t value_bytes) {
   std::mt19937_64 random(seed);
   StoreBatch batch;
   batch.record = RandomBytes(random, random() % (value_bytes + 1));
-  for (uint64_t i = random() % 3; i > 0; --i) {
-    batch.topics.push_back(absl::StrCat("job/", random() % 7));
-  }
   for (uint64_t i = random() % 4; i > 0; --i) {
     const char* const kinds[] = {"job", "job-queue", "worker"};
     StoreChange change{kinds[random() % 3], absl::StrCat("name-", random() % 12), std::nullopt};
@@ -329,41 +279,21 @@ void Content::Apply(uint64_t sequence, const StoreBatch& batch) {
       entities.erase({change.kind, change.key});
     }
   }
-  journal[sequence] = {batch.record, batch.topics};
+  journal[sequence] = batch.record;
 }
 
 absl::StatusOr<Content> ReadAll(const Store& store) {
   Content content;
-  absl::Status s = store.ReadEntities("", [&](const StoredEntity& entity) {
+  NIBBLE_RETURN_IF_ERROR(store.ReadEntities("", [&](const StoredEntity& entity) {
     content.entities[{std::string(entity.kind), std::string(entity.key)}] =
         std::string(entity.value);
-    NIBBLE_ASSIGN_OR_RETURN(const std::string alone, store.ReadEntity(entity.kind, entity.key));
-    return alone == entity.value ? absl::OkStatus()
-                                 : absl::InternalError("two values of one entity");
-  });
-  if (!s.ok()) return s;
-  std::map<std::string, std::set<uint64_t>> topics;
-  s = store.ReadJournal(store.Info().first_sequence, kAll, [&](const StoredRecord& record) {
-    content.journal[record.sequence] = {std::string(record.record),
-                                        {record.topics.begin(), record.topics.end()}};
-    for (const std::string& topic : record.topics) topics[topic].insert(record.sequence);
     return absl::OkStatus();
-  });
-  if (!s.ok()) return s;
-  for (const auto& entry : topics) {
-    const auto& topic = entry.first;  // clang 14 captures no structured bindings
-    const auto& sequences = entry.second;
-    auto next = sequences.begin();
-    s = store.ReadTopic(topic, 0, kAll, [&](const StoredRecord& record) {
-      if (next == sequences.end() || record.sequence != *next++ ||
-          content.journal[record.sequence].first != record.record) {
-        return absl::InternalError(absl::StrCat("topic ", topic, " differs from the journal"));
-      }
-      return absl::OkStatus();
-    });
-    if (!s.ok()) return s;
-    if (next != sequences.end()) return absl::InternalError(absl::StrCat(topic, " ends early"));
-  }
+  }));
+  NIBBLE_RETURN_IF_ERROR(
+      store.ReadJournal(store.Info().first_sequence, kAll, [&](const StoredRecord& record) {
+        content.journal[record.sequence] = std::string(record.record);
+        return absl::OkStatus();
+      }));
   return content;
 }
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,10 +38,6 @@ class MemoryDisk {
     std::string bytes;
     uint64_t sequence;
   };
-  struct Record {
-    std::string bytes;
-    std::vector<std::string> topics;
-  };
 
   Mutex mutex_;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
@@ -50,8 +45,7 @@ class MemoryDisk {
   StoreInfo info_ ABSL_GUARDED_BY(mutex_);
   // By kind and key.
   std::map<std::pair<std::string, std::string>, Value> entities_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, Record> journal_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::set<uint64_t>> topics_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::string> journal_ ABSL_GUARDED_BY(mutex_);
 };
 
 // A store in memory that keeps the rules of store.h. Shares its disk.
@@ -65,11 +59,7 @@ class MemoryStore : public Store {
 
   absl::StatusOr<uint64_t> Append(StoreBatch batch, Done done) override;
   absl::Status ReadEntities(absl::string_view kind, UseEntity use) const override;
-  absl::StatusOr<std::string> ReadEntity(absl::string_view kind,
-                                         absl::string_view key) const override;
   absl::Status ReadJournal(uint64_t from, size_t limit, UseRecord use) const override;
-  absl::Status ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
-                         UseRecord use) const override;
   absl::Status TrimJournal(uint64_t through) override;
   absl::Status Backup(const std::string& directory) const override;
   absl::Status Verify() const override;
@@ -116,11 +106,7 @@ class FaultyStore : public Store {
 
   absl::StatusOr<uint64_t> Append(StoreBatch batch, Done done) override;
   absl::Status ReadEntities(absl::string_view kind, UseEntity use) const override;
-  absl::StatusOr<std::string> ReadEntity(absl::string_view kind,
-                                         absl::string_view key) const override;
   absl::Status ReadJournal(uint64_t from, size_t limit, UseRecord use) const override;
-  absl::Status ReadTopic(absl::string_view topic, uint64_t from, size_t limit,
-                         UseRecord use) const override;
   absl::Status TrimJournal(uint64_t through) override;
   absl::Status Backup(const std::string& directory) const override;
   absl::Status Verify() const override;
@@ -147,22 +133,19 @@ class FaultyStore : public Store {
 
 namespace nibble::store_testing {
 
-// Changes to a few entities of three kinds, a record and some topics; the same for the same
-// arguments.
+// Changes to a few entities of three kinds, and a record; the same for the same arguments.
 StoreBatch RandomBatch(uint64_t seed, size_t value_bytes);
 
 // The content of a store after some batches.
 struct Content {
   std::map<std::pair<std::string, std::string>, std::string> entities;
-  std::map<uint64_t, std::pair<std::string, std::vector<std::string>>> journal;
+  std::map<uint64_t, std::string> journal;
 
   void Apply(uint64_t sequence, const StoreBatch& batch);
   friend bool operator==(const Content&, const Content&) = default;
 };
 
-// Reads everything a store serves by every method: all entities and each of them, the journal from
-// its first record, and each topic named in it. Internal where the methods disagree, otherwise the
-// first error that one of them returned.
+// Reads everything that a store serves: all entities, and the journal from its first record.
 absl::StatusOr<Content> ReadAll(const Store& store);
 
 // `content` without the records before `first`.

@@ -1,16 +1,15 @@
 // Following a job, and retries while the coordinator is away.
 #include <signal.h>
 
-#include <condition_variable>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -468,7 +467,7 @@ class ForgetfulCoordinator : public v1::Coordinator::Service {
 
   grpc::Status PauseJob(grpc::ServerContext* context, const v1::PauseJobRequest* request,
                         v1::PauseJobResponse* response) override {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(&mutex_);
     ids.push_back(request->request_id());
     const auto author = context->client_metadata().find("nibble-author");
     has_author = author != context->client_metadata().end() && !author->second.empty();
@@ -498,7 +497,7 @@ class ForgetfulCoordinator : public v1::Coordinator::Service {
   bool has_author = false;
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -24,6 +24,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/process/guard_testing.h"
 #include "common/process/process.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -534,6 +535,7 @@ TEST_F(Chaos, EveryJobEndsWithTheLossesOfAnUndisturbedRun) {
 }  // namespace nibble
 
 int main(int argc, char** argv) {
+  nibble::process_testing::GuardProcesses();
   testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i) {
     absl::string_view argument = argv[i];

@@ -26,20 +26,20 @@ absl::Status CheckOffer(const CheckpointHeader& header, const std::vector<ShardM
 
 }  // namespace
 
-CheckpointRegistry::CheckpointRegistry(Options options) : options_(std::move(options)) {
-  thread_ = std::thread([this] { CarryOutAnswers(); });
-}
+CheckpointRegistry::CheckpointRegistry(Options options) : options_(std::move(options)) {}
 
 CheckpointRegistry::~CheckpointRegistry() {
   std::map<Attempt, std::unique_ptr<CheckpointHost>> hosts;
+  std::vector<std::thread> threads;
   {
     const MutexLock lock(&mutex_);
     closing_ = true;
     hosts.swap(hosts_);
+    for (auto& [name, job] : jobs_) threads.push_back(std::move(job.thread));
+    WakeAllJobs();
   }
   settled_.SignalAll();
-  work_added_.SignalAll();
-  thread_.join();
+  for (std::thread& thread : threads) thread.join();
   hosts.clear();  // joins the hosts' threads, which return from Commit
 }
 
@@ -54,7 +54,15 @@ void CheckpointRegistry::Changed() const {
 JobStore* CheckpointRegistry::FindJob(const std::string& job) const {
   const MutexLock lock(&mutex_);
   const auto at = jobs_.find(job);
-  return at == jobs_.end() ? nullptr : at->second.get();
+  return at == jobs_.end() ? nullptr : at->second.store.get();
+}
+
+void CheckpointRegistry::WakeJob(const std::string& name) {
+  if (const auto at = jobs_.find(name); at != jobs_.end()) at->second.work_added.Signal();
+}
+
+void CheckpointRegistry::WakeAllJobs() {
+  for (auto& [name, job] : jobs_) job.work_added.Signal();
 }
 
 Mutex& CheckpointRegistry::DiskOf(const std::string& job) const {
@@ -76,7 +84,9 @@ absl::Status CheckpointRegistry::OpenJob(const std::string& job, const std::stri
   NIBBLE_ASSIGN_OR_RETURN(ShardIndex::Checkpoints checkpoints, opened->List());
   const MutexLock lock(&mutex_);
   index_.Add(std::move(checkpoints));
-  jobs_.emplace(job, std::move(opened));
+  Job& added = jobs_[job];
+  added.store = std::move(opened);
+  added.thread = std::thread([this, job, &added] { CarryOutAnswers(job, added); });
   return absl::OkStatus();
 }
 
@@ -182,8 +192,8 @@ CheckpointRegistry::CommitResult CheckpointRegistry::Commit(const std::string& j
 
 std::vector<v1::ShardReport> CheckpointRegistry::Report(int64_t number) {
   const MutexLock lock(&mutex_);
-  check_directories_ = true;
-  work_added_.SignalAll();
+  for (auto& [name, job] : jobs_) job.check_directory = true;
+  WakeAllJobs();
   return index_.Report(number);
 }
 
@@ -192,7 +202,7 @@ void CheckpointRegistry::Answered(const v1::ConnectResponse& response) {
   {
     const MutexLock lock(&mutex_);
     lines = index_.Answered(response);
-    work_added_.SignalAll();
+    WakeAllJobs();
   }
   for (const std::string& line : lines) Log(line);
 }
@@ -200,27 +210,32 @@ void CheckpointRegistry::Answered(const v1::ConnectResponse& response) {
 void CheckpointRegistry::TakeOver(const v1::DesiredReplica& known, const v1::StoreIdentity& store) {
   const MutexLock lock(&mutex_);
   index_.TakeOver(known, store);
-  work_added_.SignalAll();
+  WakeJob(known.ref().job());
 }
 
 void CheckpointRegistry::RemoveOrphans(const std::string& job, const std::string& store_id,
                                        int64_t kept) {
   const MutexLock lock(&mutex_);
   index_.RemoveOrphans(job, store_id, kept);
-  work_added_.SignalAll();
+  WakeJob(job);
 }
 
 void CheckpointRegistry::Accept(const v1::CheckpointRef& ref) {
   const MutexLock lock(&mutex_);
   index_.Accept(KeyOf(ref));
-  work_added_.SignalAll();
+  WakeJob(ref.job());
+}
+
+bool CheckpointRegistry::IsSettled() const {
+  for (const auto& [name, job] : jobs_) {
+    if (job.working || job.check_directory || index_.HasWork(name)) return false;
+  }
+  return true;
 }
 
 void CheckpointRegistry::AwaitSettled() {
   const MutexLock lock(&mutex_);
-  while (!closing_ && (index_.HasWork() || check_directories_ || working_)) {
-    settled_.Wait(&mutex_);
-  }
+  while (!closing_ && !IsSettled()) settled_.Wait(&mutex_);
 }
 
 }  // namespace nibble

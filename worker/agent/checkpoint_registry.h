@@ -22,13 +22,14 @@
 // ranks as soon as all of their shards are accepted; those of other workers may follow later.
 //
 // Three parts: ShardIndex decides what reports name and what answers require, in memory; JobStore
-// is one job's disk; this class has the hosts, the locks, and the thread that carries out answers
-// on the disk.
+// is one job's disk; this class has the hosts, the locks, and for each job the thread that carries
+// out the answers about it on the disk.
 //
-// Ownership: owns stores, hosts and the thread. Thread-safety: all methods from any thread;
-// callbacks are called with no lock taken. Report, Answered, TakeOver, RemoveOrphans, TroubleOf,
-// HeaderOf and CrcOf never wait for the disk; the others may, for that of their job alone. Answers
-// are carried out one after the other, so that the settling of one job's waits for another's disk.
+// Ownership: owns stores, hosts and threads. Thread-safety: all methods from any thread; callbacks
+// are called with no lock taken. Report, Answered, TakeOver, RemoveOrphans, TroubleOf, HeaderOf and
+// CrcOf never wait for the disk; AwaitSettled waits for those of all jobs; the others may wait for
+// that of their job alone. Answers about one job are carried out in their order, and wait for no
+// other job's disk.
 #ifndef NIBBLE_WORKER_AGENT_CHECKPOINT_REGISTRY_H_
 #define NIBBLE_WORKER_AGENT_CHECKPOINT_REGISTRY_H_
 
@@ -66,8 +67,8 @@ class CheckpointRegistry {
     // unknown.
     std::function<v1::StoreIdentity(const std::string& job)> ordered_by;
     std::function<v1::StoreIdentity()> followed;
-    // Called when an answer accepts shards, to record durably the state it follows from; may be
-    // null.
+    // Called by any job's thread when an answer accepts shards, to record durably the state it
+    // follows from; may be null.
     std::function<absl::Status()> accepted;
     std::function<void()> changed;                // there is something to report; may be null
     std::function<void(const std::string&)> log;  // a line for people; may be null
@@ -145,9 +146,19 @@ class CheckpointRegistry {
                       std::vector<ShardManifest> shards);
   void SetTrouble(const Attempt& attempt, const std::string& trouble);
 
-  // The thread, and the parts of the answers that it carries out.
-  void CarryOutAnswers();
-  void CheckDirectories();
+  // A job whose store is open. `check_directory` and `working` are guarded by mutex_.
+  struct Job {
+    std::unique_ptr<JobStore> store;
+    std::thread thread;            // CarryOutAnswers
+    CondVar work_added;            // or this is closing
+    bool check_directory = false;  // a report was made
+    bool working = false;          // the thread has work that it took
+    bool unstorable = false;       // and that is logged; used by the thread alone
+  };
+
+  // A job's thread, and the parts of the answers that it carries out.
+  void CarryOutAnswers(const std::string& name, Job& job);
+  void CheckDirectory(const std::string& name, Job& job);
   void MakeTakenOver(const CheckpointKey& key, const v1::StoreIdentity& store);
   absl::Status Drop(const CheckpointKey& key, const std::set<int32_t>& ranks);
   void Settle(const CheckpointKey& key);
@@ -157,6 +168,9 @@ class CheckpointRegistry {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk);
   absl::Status ReopenHere(const CheckpointKey& key, Mutex& disk)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk);
+  bool IsSettled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeJob(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeAllJobs() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The job's store; null if it is not open.
   JobStore* FindJob(const std::string& job) const;
   // Orders changes of the content of the job's store, and its opening. Held during I/O; acquired
@@ -173,20 +187,15 @@ class CheckpointRegistry {
   const Options options_;
   // Never held during I/O.
   mutable Mutex mutex_;
-  CondVar settled_;     // an outcome is known, work is done, or an attempt or this is closing
-  CondVar work_added_;  // or this is closing
+  CondVar settled_;  // an outcome is known, work is done, or an attempt or this is closing
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   ShardIndex index_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::unique_ptr<JobStore>> jobs_ ABSL_GUARDED_BY(mutex_);  // stay open
+  std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // stay open
   mutable std::map<std::string, std::unique_ptr<Mutex>> disks_ ABSL_GUARDED_BY(mutex_);  // DiskOf
   std::map<Attempt, std::unique_ptr<CheckpointHost>> hosts_ ABSL_GUARDED_BY(mutex_);
   std::set<Attempt> closing_attempts_ ABSL_GUARDED_BY(mutex_);
   std::map<Attempt, std::string> troubles_ ABSL_GUARDED_BY(mutex_);
   std::map<CheckpointKey, CommitResult> outcomes_ ABSL_GUARDED_BY(mutex_);  // for Commit
-  bool check_directories_ ABSL_GUARDED_BY(mutex_) = false;
-  bool working_ ABSL_GUARDED_BY(mutex_) = false;  // the thread has work that it took
-  std::set<std::string> unstorable_;  // jobs whose failure is logged; used by the thread alone
-  std::thread thread_;
 };
 
 }  // namespace nibble

@@ -1,4 +1,4 @@
-// The registry's thread: what answers require of the disk.
+// The registry's threads: what answers require of a job's disk.
 
 #include "worker/agent/checkpoint_registry.h"
 
@@ -19,22 +19,24 @@ void CheckpointRegistry::LogOnce(const CheckpointKey& key, const char* what,
   Log(absl::StrCat(Describe(key), what, std::string(status.message())));
 }
 
-void CheckpointRegistry::CarryOutAnswers() {
+void CheckpointRegistry::CarryOutAnswers(const std::string& name, Job& job) {
   while (true) {
     ShardIndex::Work work;
     bool check = false;
     {
       const MutexLock lock(&mutex_);
-      working_ = false;
-      index_.FinishWork();
+      job.working = false;
+      index_.FinishWork(name);
       settled_.SignalAll();
-      while (!closing_ && !check_directories_ && !index_.HasWork()) work_added_.Wait(&mutex_);
+      while (!closing_ && !job.check_directory && !index_.HasWork(name)) {
+        job.work_added.Wait(&mutex_);
+      }
       if (closing_) return;
-      work = index_.BeginWork();
-      check = std::exchange(check_directories_, false);
-      working_ = true;
+      work = index_.BeginWork(name);
+      check = std::exchange(job.check_directory, false);
+      job.working = true;
     }
-    if (check) CheckDirectories();
+    if (check) CheckDirectory(name, job);
     for (const auto& [key, store] : work.take_over) MakeTakenOver(key, store);
     for (const auto& [key, ranks] : work.drop) {
       const absl::Status dropped = Drop(key, ranks);
@@ -45,46 +47,39 @@ void CheckpointRegistry::CarryOutAnswers() {
   }
 }
 
-void CheckpointRegistry::CheckDirectories() {
-  std::vector<std::pair<std::string, JobStore*>> jobs;
+void CheckpointRegistry::CheckDirectory(const std::string& name, Job& job) {
+  JobStore& stored = *job.store;
+  const std::string& path = stored.store().path();
+  absl::Status status = stored.store().MakeAgainIfRemoved();
+  bool removed = false;
+  size_t lost = 0;
   {
-    const MutexLock lock(&mutex_);
-    for (const auto& [name, job] : jobs_) jobs.emplace_back(name, job.get());
-  }
-  for (const auto& [name, job] : jobs) {
-    const std::string& path = job->store().path();
-    absl::Status status = job->store().MakeAgainIfRemoved();
-    bool removed = false;
-    size_t lost = 0;
-    {
-      const MutexLock disk(&DiskOf(name));
-      removed = job->store().generation() != job->listed_generation();
-      if (removed) {
-        absl::StatusOr<ShardIndex::Checkpoints> present = job->List();
-        status.Update(present.status());
-        const MutexLock lock(&mutex_);
-        const ShardIndex::Replaced replaced =
-            index_.ReplaceJob(name, job->listed_generation(),
-                              present.ok() ? *std::move(present) : ShardIndex::Checkpoints());
-        lost = replaced.lost;
-        for (const CheckpointKey& key : replaced.awaited) {
-          outcomes_.insert_or_assign(key, CommitResult(absl::UnavailableError(absl::StrCat(
-                                              "the directory ", path, " was removed"))));
-        }
+    const MutexLock disk(&DiskOf(name));
+    removed = stored.store().generation() != stored.listed_generation();
+    if (removed) {
+      absl::StatusOr<ShardIndex::Checkpoints> present = stored.List();
+      status.Update(present.status());
+      const MutexLock lock(&mutex_);
+      const ShardIndex::Replaced replaced =
+          index_.ReplaceJob(name, stored.listed_generation(),
+                            present.ok() ? *std::move(present) : ShardIndex::Checkpoints());
+      lost = replaced.lost;
+      for (const CheckpointKey& key : replaced.awaited) {
+        outcomes_.insert_or_assign(key, CommitResult(absl::UnavailableError(
+                                            absl::StrCat("the directory ", path, " was removed"))));
       }
     }
-    if (status.ok()) {
-      unstorable_.erase(name);
-    } else if (unstorable_.insert(name).second) {
-      Log(absl::StrCat("the checkpoints of job ", name,
-                       " cannot be stored: ", std::string(status.message())));
-    }
-    if (!removed) continue;
-    settled_.SignalAll();
-    Log(absl::StrCat("the directory ", path, " was removed or replaced; it is made again, and ",
-                     lost, " of its shards are lost"));
-    Changed();
   }
+  if (!status.ok() && !job.unstorable) {
+    Log(absl::StrCat("the checkpoints of job ", name,
+                     " cannot be stored: ", std::string(status.message())));
+  }
+  job.unstorable = !status.ok();
+  if (!removed) return;
+  settled_.SignalAll();
+  Log(absl::StrCat("the directory ", path, " was removed or replaced; it is made again, and ", lost,
+                   " of its shards are lost"));
+  Changed();
 }
 
 void CheckpointRegistry::MakeTakenOver(const CheckpointKey& key, const v1::StoreIdentity& store) {

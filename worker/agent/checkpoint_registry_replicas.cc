@@ -83,7 +83,7 @@ CheckpointRegistry::Lease CheckpointRegistry::Keep(const v1::CheckpointRef& ref)
 void CheckpointRegistry::ReleaseLease(const CheckpointKey& key) {
   const MutexLock lock(&mutex_);
   index_.ReleaseLease(key);
-  work_added_.SignalAll();
+  WakeJob(key.job);
 }
 
 absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointRegistry::BeginReplica(

@@ -4,13 +4,12 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -57,15 +56,17 @@ class CheckpointRegistryTest : public testing::Test {
                                     .followed = [this] { return store_; },
                                     .changed =
                                         [this] {
-                                          { const std::lock_guard<std::mutex> lock(mutex_); }
-                                          changed_.notify_all();
-                                        }});
+                                          const MutexLock lock(&mutex_);
+                                          changed_.SignalAll();
+                                        },
+                                    .faults = &disk_});
     ASSERT_TRUE(registry_->OpenJob(kRegistryJob, directory_.path(), TestIdentity()).ok());
   }
   // The rank of a gang of `world`.
-  std::unique_ptr<TestRank> Connect(int64_t attempt, int32_t rank = 0, int32_t world = 1) {
+  std::unique_ptr<TestRank> Connect(int64_t attempt, int32_t rank = 0, int32_t world = 1,
+                                    const std::string& job = kRegistryJob) {
     world_ = world;
-    const auto sink = registry_->OpenAttempt(kRegistryJob, attempt, 1);
+    const auto sink = registry_->OpenAttempt(job, attempt, 1);
     EXPECT_TRUE(sink.ok()) << sink.status();
     auto one = std::make_unique<TestRank>();
     auto host =
@@ -100,9 +101,17 @@ class CheckpointRegistryTest : public testing::Test {
           return absl::OkStatus();
         });
     ASSERT_TRUE(taken.ok()) << taken;
-    std::unique_lock<std::mutex> lock(mutex_);
-    ASSERT_TRUE(changed_.wait_for(lock, kReportPatience,
-                                  [&] { return registry_->Report(number_).size() == before + 1; }));
+    ASSERT_TRUE(Await([&] { return registry_->Report(number_).size() == before + 1; }));
+  }
+  // Waits until `done`, which is asked again after each change.
+  template <class Done>
+  bool Await(const Done& done) {
+    const auto until = std::chrono::steady_clock::now() + kReportPatience;
+    const MutexLock lock(&mutex_);
+    while (!done()) {
+      if (changed_.WaitUntil(&mutex_, until)) return false;
+    }
+    return true;
   }
   std::vector<v1::ShardReport> Report() { return registry_->Report(++number_); }
   // Answers all reports so far, unless `answered` is given.
@@ -120,6 +129,7 @@ class CheckpointRegistryTest : public testing::Test {
   }
   bool IsThere(const v1::CheckpointRef& ref) { return registry_->Open(ref).ok(); }
 
+  agent_testing::StuckDisk disk_;
   TempDirectory directory_;
   std::string sockets_ = "/tmp/nibble-registry-XXXXXX";  // sockets have short names
   int links_ = 0;
@@ -127,8 +137,8 @@ class CheckpointRegistryTest : public testing::Test {
   v1::StoreIdentity answering_;  // of the coordinator
   int64_t number_ = 1;           // of the latest report
   int32_t world_ = 1;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  CondVar changed_;
   std::unique_ptr<CheckpointRegistry> registry_;
 };
 
@@ -405,12 +415,10 @@ TEST_F(CheckpointRegistryTest, ACheckpointThatBeginsRightAfterTheRemovalIsStored
       [](absl::Span<const absl::Span<std::byte>>) { return absl::OkStatus(); });
   ASSERT_TRUE(taken.ok()) << taken;
   // The lost step is reported until the check has run; then only the new one.
-  std::unique_lock<std::mutex> lock(mutex_);
-  ASSERT_TRUE(changed_.wait_for(lock, kReportPatience, [&] {
+  ASSERT_TRUE(Await([&] {
     const auto shards = registry_->Report(++number_);
     return shards.size() == 1 && shards[0].ref().step() == 20;
   }));
-  lock.unlock();
   Answer();
   const auto outcome = rank->client->Wait();
   ASSERT_TRUE(outcome.has_value());
@@ -539,6 +547,36 @@ TEST(RegistryDiskTest, AJobOpensWhileAnothersDiskDoesNotAnswer) {
   disk.Release();
   opens.join();
   EXPECT_TRUE(opened.ok()) << opened;
+}
+
+TEST_F(CheckpointRegistryTest, ACommitDoesNotWaitForAnotherJobsDisk) {
+  const TempDirectory directory;
+  const std::string other_job = "other";
+  ASSERT_LT(kRegistryJob, other_job);  // so that its answer comes first
+  Open();
+  ASSERT_TRUE(registry_->OpenJob(other_job, directory.path(), TestIdentity()).ok());
+  const auto slow = Connect(1);
+  const auto other = Connect(1, 0, 1, other_job);
+  Snapshot(*slow, 10, 1);
+  Snapshot(*other, 10, 1);
+  const auto shards = Report();
+  ASSERT_EQ(shards.size(), 2u);
+  registry_->AwaitSettled();
+  disk_.Block(directory_.path());
+  v1::ConnectResponse response;
+  response.set_answered(number_);
+  registry_->Answered(response);
+  EXPECT_TRUE(disk_.AwaitBlockedWrite());
+  auto outcome = std::async(std::launch::async, [&other] { return other->client->Wait(); });
+  EXPECT_EQ(outcome.wait_for(kReportPatience), std::future_status::ready);
+  EXPECT_TRUE(IsThere(shards[1].ref()));
+  EXPECT_TRUE(disk_.IsBlocking());
+  disk_.Release();
+  const auto committed = outcome.get();
+  ASSERT_TRUE(committed.has_value());
+  EXPECT_TRUE(committed->status.ok()) << committed->status;
+  registry_->AwaitSettled();
+  EXPECT_TRUE(IsThere(shards[0].ref()));
 }
 
 }  // namespace

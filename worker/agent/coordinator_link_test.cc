@@ -4,14 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
 
@@ -36,33 +35,36 @@ class TestCoordinator final : public v1::WorkerLink::Service {
       response.set_number(++number);
       response.set_lease_ms(kLease.count());
       {
-        const std::lock_guard<std::mutex> lock(mutex_);
+        const MutexLock lock(&mutex_);
         requests_.push_back(request);
         if (!end_with_.ok()) return end_with_;
+        changed_.SignalAll();
       }
-      changed_.notify_all();
       if (!stream->Write(response)) break;
     }
     return grpc::Status::OK;
   }
   void EndWith(const grpc::Status& status) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     end_with_ = status;
   }
   bool AwaitReports(size_t count) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kLinkPatience, [&] { return requests_.size() >= count; });
+    const auto until = std::chrono::steady_clock::now() + kLinkPatience;
+    const MutexLock lock(&mutex_);
+    while (requests_.size() < count && !changed_.WaitUntil(&mutex_, until)) {
+    }
+    return requests_.size() >= count;
   }
   std::vector<v1::ConnectRequest> requests() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return requests_;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<v1::ConnectRequest> requests_;
-  grpc::Status end_with_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<v1::ConnectRequest> requests_ ABSL_GUARDED_BY(mutex_);
+  grpc::Status end_with_ ABSL_GUARDED_BY(mutex_);
 };
 
 class CoordinatorLinkTest : public testing::Test {
@@ -92,41 +94,41 @@ class CoordinatorLinkTest : public testing::Test {
                                      [this](int64_t number) {
                                        v1::ConnectRequest request;
                                        request.set_cluster(number == 1 ? "first" : "later");
-                                       const std::lock_guard<std::mutex> lock(mutex_);
+                                       const MutexLock lock(&mutex_);
                                        request.set_desired_number(desired_);
                                        return request;
                                      },
                                  .desired =
                                      [this](const v1::ConnectResponse& response) {
-                                       {
-                                         const std::lock_guard<std::mutex> lock(mutex_);
-                                         desired_ = response.number();
-                                         ++answers_;
-                                       }
-                                       changed_.notify_all();
+                                       const MutexLock lock(&mutex_);
+                                       desired_ = response.number();
+                                       ++answers_;
+                                       changed_.SignalAll();
                                      },
                                  .lost =
                                      [this](const absl::Status& status, milliseconds wait) {
-                                       {
-                                         const std::lock_guard<std::mutex> lock(mutex_);
-                                         lost_.push_back(status);
-                                         longest_wait_ = std::max(longest_wait_, wait);
-                                       }
-                                       changed_.notify_all();
+                                       const MutexLock lock(&mutex_);
+                                       lost_.push_back(status);
+                                       longest_wait_ = std::max(longest_wait_, wait);
+                                       changed_.SignalAll();
                                      }});
   }
   template <class Done>
   bool Await(Done done) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kLinkPatience, done);
+    const auto until = std::chrono::steady_clock::now() + kLinkPatience;
+    const MutexLock lock(&mutex_);
+    while (!done()) {
+      if (changed_.WaitUntil(&mutex_, until)) return done();
+    }
+    return true;
   }
 
   int port_ = 0;
   Backoff::Options backoff_ = {.first = milliseconds(10), .most = milliseconds(50)};
   TestCoordinator coordinator_;
   std::unique_ptr<grpc::Server> server_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  CondVar changed_;
   int64_t desired_ = 0;
   int answers_ = 0;
   std::vector<absl::Status> lost_;
@@ -172,7 +174,7 @@ TEST_F(CoordinatorLinkTest, ARestartedCoordinatorIsFoundWithinItsLease) {
   StopServer();
   // Without the lease the waits would have grown beyond it by now.
   ASSERT_TRUE(Await([this] { return lost_.size() >= 12; }));
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   EXPECT_LE(longest_wait_, kLease / 4);
 }
 
@@ -181,7 +183,7 @@ TEST_F(CoordinatorLinkTest, TheStatusOfAnEndedStreamIsReported) {
   StartServer();
   Connect(milliseconds(5));
   ASSERT_TRUE(Await([this] { return !lost_.empty(); }));
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   EXPECT_EQ(lost_[0].code(), absl::StatusCode::kAborted);
   EXPECT_EQ(lost_[0].message(), "incarnation 3 is known");
 }

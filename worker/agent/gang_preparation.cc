@@ -118,9 +118,11 @@ absl::StatusOr<std::string> AskForMeeting(const v1::DesiredGang& gang, const Lin
     v1::GetMeetingResponse response;
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + kAskTime);
-    cancellation.Attach(&context);
-    const grpc::Status status = stub->GetMeeting(&context, request, &response);
-    cancellation.Attach(nullptr);
+    grpc::Status status;
+    {
+      const Cancellation::Scope scope(cancellation, [&context] { context.TryCancel(); });
+      status = stub->GetMeeting(&context, request, &response);
+    }
     if (status.ok()) return response.rendezvous();
     if (cancellation.cancelled()) return absl::CancelledError("cancelled");
     if (status.error_code() == grpc::StatusCode::ABORTED ||

@@ -8,14 +8,13 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
 #include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -38,11 +37,9 @@ class ProcessSupervisorTest : public testing::Test {
                                    .oom_kills = [this] { return oom_kills_.load(); },
                                    .ended =
                                        [this](const std::string& name) {
-                                         {
-                                           const std::lock_guard<std::mutex> lock(mutex_);
-                                           ended_.insert(name);
-                                         }
-                                         changed_.notify_all();
+                                         const MutexLock lock(&mutex_);
+                                         ended_.insert(name);
+                                         changed_.SignalAll();
                                        }});
   }
   ~ProcessSupervisorTest() override {
@@ -60,9 +57,13 @@ class ProcessSupervisorTest : public testing::Test {
     return absl::StrCat(directory_, "/", name, ".log");
   }
   ProcessExit AwaitEnd(const std::string& name) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, kExitPatience, [&] { return ended_.contains(name); }));
-    lock.unlock();
+    {
+      const auto until = std::chrono::steady_clock::now() + kExitPatience;
+      const MutexLock lock(&mutex_);
+      while (!ended_.contains(name) && !changed_.WaitUntil(&mutex_, until)) {
+      }
+      EXPECT_TRUE(ended_.contains(name));
+    }
     const auto exit = supervisor_->ExitOf(name);
     EXPECT_TRUE(exit.ok() && exit->has_value()) << name;
     return exit.ok() && exit->has_value() ? **exit : ProcessExit();
@@ -78,9 +79,9 @@ class ProcessSupervisorTest : public testing::Test {
 
   std::string directory_ = testing::TempDir() + "/supervisor-XXXXXX";
   std::atomic<int64_t> oom_kills_ = 0;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::set<std::string> ended_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::set<std::string> ended_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ProcessSupervisor> supervisor_;
 };
 

@@ -21,14 +21,11 @@
 namespace nibble {
 namespace {
 
-using std::chrono::milliseconds;
-
 constexpr std::chrono::seconds kDescribeTime(20);
 // A slower transfer fails.
 constexpr int64_t kLeastBytesPerSecond = int64_t{1} << 20;
 constexpr std::chrono::seconds kReadTime(60);
 constexpr int kMaxDescriptionBytes = 1 << 30;  // of one shard's manifest
-constexpr milliseconds kFetchPoll(100);
 
 v1::ShardRef RefOf(const v1::DesiredReplica& shard) {
   v1::ShardRef ref;
@@ -56,20 +53,6 @@ std::string HolderOf(const grpc::ClientContext& context) {
   const auto at = metadata.find(kShardHolderKey);
   return at == metadata.end() ? "" : std::string(at->second.data(), at->second.size());
 }
-
-// Attaches the call to the cancellation for its own lifetime.
-class Attached {
- public:
-  Attached(Cancellation& cancellation, grpc::ClientContext& context) : cancellation_(cancellation) {
-    cancellation_.Attach(&context);
-  }
-  ~Attached() { cancellation_.Attach(nullptr); }
-  Attached(const Attached&) = delete;
-  Attached& operator=(const Attached&) = delete;
-
- private:
-  Cancellation& cancellation_;
-};
 
 // Passes the bytes of a shard to a writer, slice after slice.
 class ReplicaFeed {
@@ -107,11 +90,22 @@ class ReplicaFeed {
 
 }  // namespace
 
+Cancellation::Scope::Scope(Cancellation& cancellation, std::function<void()> end)
+    : cancellation_(cancellation) {
+  const MutexLock lock(&cancellation_.mutex_);
+  cancellation_.end_ = std::move(end);
+  if (cancellation_.cancelled_) cancellation_.end_();
+}
+
+Cancellation::Scope::~Scope() {
+  const MutexLock lock(&cancellation_.mutex_);
+  cancellation_.end_ = nullptr;
+}
+
 void Cancellation::Cancel() {
   const MutexLock lock(&mutex_);
   cancelled_ = true;
-  // Under the lock, so that the call still exists; it does not wait.
-  if (call_ != nullptr) call_->TryCancel();
+  if (end_) end_();
   changed_.SignalAll();
 }
 
@@ -128,23 +122,21 @@ bool Cancellation::Sleep(std::chrono::milliseconds time) {
   return !cancelled_;
 }
 
-void Cancellation::Attach(grpc::ClientContext* call) {
-  const MutexLock lock(&mutex_);
-  call_ = call;
-  if (call_ != nullptr && cancelled_) call_->TryCancel();
-}
-
 // The turn of one transfer at a source.
 class ShardFetcher::SourceTurn {
  public:
   // Waits for it; taken() is false if the work was cancelled before.
-  SourceTurn(ShardFetcher& fetcher, const std::string& source, const Cancellation& cancellation)
+  SourceTurn(ShardFetcher& fetcher, const std::string& source, Cancellation& cancellation)
       : fetcher_(fetcher), source_(source) {
+    bool cancelled = false;  // guarded by the fetcher's lock
+    const Cancellation::Scope scope(cancellation, [&] {
+      const MutexLock lock(&fetcher_.mutex_);
+      cancelled = true;
+      fetcher_.free_.SignalAll();
+    });
     const MutexLock lock(&fetcher_.mutex_);
-    while (fetcher_.busy_.contains(source) && !cancellation.cancelled()) {
-      (void)fetcher_.free_.WaitFor(&fetcher_.mutex_, kFetchPoll);
-    }
-    taken_ = !cancellation.cancelled() && fetcher_.busy_.insert(source).second;
+    while (fetcher_.busy_.contains(source) && !cancelled) fetcher_.free_.Wait(&fetcher_.mutex_);
+    taken_ = !cancelled && fetcher_.busy_.insert(source).second;
   }
   ~SourceTurn() {
     if (!taken_) return;
@@ -222,7 +214,7 @@ absl::StatusOr<ShardFetcher::Described> ShardFetcher::Describe(Source& source,
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kDescribeTime);
   {
-    const Attached attached(cancellation, context);
+    const Cancellation::Scope scope(cancellation, [&context] { context.TryCancel(); });
     const grpc::Status status = source.stub.DescribeShard(&context, request, &response);
     source.holder = HolderOf(context);
     if (!status.ok()) return FromGrpc(status);
@@ -254,7 +246,7 @@ absl::Status ShardFetcher::Read(Source& source, const v1::DesiredReplica& shard,
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() + kReadTime +
                        std::chrono::seconds(bytes / kLeastBytesPerSecond));
-  const Attached attached(cancellation, context);
+  const Cancellation::Scope scope(cancellation, [&context] { context.TryCancel(); });
   const auto reader = source.stub.ReadShard(&context, request);
   v1::ReadShardResponse piece;
   int64_t at = 0;

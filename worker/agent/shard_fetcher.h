@@ -26,28 +26,37 @@
 #include "worker/agent/coordinator_link.h"
 #include "worker/agent/peer_server.h"
 
-namespace grpc {
-class ClientContext;
-}  // namespace grpc
-
 namespace nibble {
 
 // Lets another thread cancel work.
 // Thread-safety: all methods from any thread.
 class Cancellation {
  public:
+  // Ends one wait of the work, such as a call or the wait for a turn, at the cancellation; at once
+  // if that was before. One at a time.
+  class Scope {
+   public:
+    // `end` is called under the cancellation's lock, so that what it refers to still exists: it
+    // neither waits nor calls the cancellation, and the caller holds no lock that it takes.
+    Scope(Cancellation& cancellation, std::function<void()> end);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Cancellation& cancellation_;
+  };
+
   void Cancel();
   bool cancelled() const;
   // False if it was cancelled before the time was over.
   bool Sleep(std::chrono::milliseconds time);
-  // Attaches a call that Cancel also cancels; null detaches it.
-  void Attach(grpc::ClientContext* call);
 
  private:
   mutable Mutex mutex_;
   CondVar changed_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* call_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::function<void()> end_ ABSL_GUARDED_BY(mutex_);  // of the scope; may be null
 };
 
 class ShardFetcher {

@@ -2,17 +2,18 @@
 #include "worker/agent/shard_fetcher.h"
 
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
-#include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "common/files/files_testing.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/agent/checkpoint_registry.h"
@@ -74,8 +75,8 @@ class ShardFetcherTest : public testing::Test {
       : registry_({.clock = [] { return 0.0; },
                    .changed =
                        [this] {
-                         { const std::lock_guard<std::mutex> lock(mutex_); }
-                         changed_.notify_all();
+                         const MutexLock lock(&mutex_);
+                         changed_.SignalAll();
                        }}),
         fetcher_({.registry = &registry_,
                   .open_job = [this](const std::string& job, const StoreIdentity& identity) {
@@ -106,8 +107,8 @@ class ShardFetcherTest : public testing::Test {
   const State state_ = RandomState(5, 6, 700'000);
   Holder first_{state_};
   TempDirectory directory_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  CondVar changed_;
   CheckpointRegistry registry_;
   ShardFetcher fetcher_;
   Cancellation cancellation_;
@@ -171,6 +172,54 @@ TEST_F(ShardFetcherTest, ACancelledFetchEnds) {
   EXPECT_EQ(Fetch(Replica(0, {&first_})).code(), absl::StatusCode::kCancelled);
 }
 
+// The first transfer stays in its progress callback, so that the second cannot begin before it is
+// released.
+TEST_F(ShardFetcherTest, ATransferThatWaitsForItsSourceBeginsInTurnOrIsCancelled) {
+  Mutex mutex;
+  CondVar changed;
+  bool copying = false;
+  bool released = false;
+  absl::Status first;
+  std::thread copies([&] {
+    Cancellation own;
+    first = fetcher_.Fetch(Replica(0, {&first_}), /*input=*/false, own, [&](int64_t) {
+      const MutexLock lock(&mutex);
+      copying = true;
+      changed.SignalAll();
+      while (!released) changed.Wait(&mutex);
+    });
+  });
+  {
+    const MutexLock lock(&mutex);
+    while (!copying) changed.Wait(&mutex);
+  }
+  const auto fetch = [this](Cancellation& cancellation, int64_t& bytes) {
+    return std::async(std::launch::async, [this, &cancellation, &bytes] {
+      return fetcher_.Fetch(Replica(1, {&first_}), /*input=*/false, cancellation,
+                            [&bytes](int64_t more) { bytes += more; });
+    });
+  };
+  Cancellation unwanted;
+  int64_t unwanted_bytes = 0;
+  int64_t bytes = 0;
+  auto cancelled = fetch(unwanted, unwanted_bytes);
+  auto waits = fetch(cancellation_, bytes);
+  unwanted.Cancel();
+  EXPECT_EQ(cancelled.get().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(unwanted_bytes, 0);
+  EXPECT_FALSE(registry_.CrcOf(Ref(), 1).ok());
+  {
+    const MutexLock lock(&mutex);
+    released = true;
+    changed.SignalAll();
+  }
+  const absl::Status second = waits.get();
+  EXPECT_TRUE(second.ok()) << second;
+  EXPECT_GT(bytes, 0);
+  copies.join();
+  EXPECT_TRUE(first.ok()) << first;
+}
+
 TEST_F(ShardFetcherTest, InputExistsOnlyForTheHoldersOfALease) {
   CheckpointRegistry::Lease lease = registry_.Keep(Ref());
   for (int32_t rank = 0; rank < kWorld; ++rank) {
@@ -222,9 +271,12 @@ TEST_F(ShardFetcherTest, AFailedReplicationIsRetried) {
   nowhere.add_sources("127.0.0.1:1");
   keeper.Want({nowhere, Replica(1, {&first_})});
   const auto await = [this](int32_t rank) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    return changed_.wait_for(lock, kFetchPatience,
-                             [&] { return registry_.CrcOf(Ref(), rank).ok(); });
+    const auto until = std::chrono::steady_clock::now() + kFetchPatience;
+    const MutexLock lock(&mutex_);
+    while (!registry_.CrcOf(Ref(), rank).ok()) {
+      if (changed_.WaitUntil(&mutex_, until)) return false;
+    }
+    return true;
   };
   ASSERT_TRUE(await(1));
   EXPECT_FALSE(registry_.CrcOf(Ref(), 0).ok());

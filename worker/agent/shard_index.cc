@@ -97,15 +97,17 @@ ShardIndex::Replaced ShardIndex::ReplaceJob(const std::string& job, int64_t gene
 }
 
 bool ShardIndex::IsToBeDropped(const CheckpointKey& key, int32_t rank) const {
-  for (const auto* drops : {&work_.drop, &dropping_}) {
-    const auto at = drops->find(key);
-    if (at != drops->end() && at->second.contains(rank)) return true;
+  for (const auto* works : {&work_, &begun_}) {
+    const auto work = works->find(key.job);
+    if (work == works->end()) continue;
+    const auto at = work->second.drop.find(key);
+    if (at != work->second.drop.end() && at->second.contains(rank)) return true;
   }
   return false;
 }
 
 void ShardIndex::DropAll(const CheckpointKey& key, const StoredCheckpoint& checkpoint) {
-  for (const auto& [rank, shard] : checkpoint.shards) work_.drop[key].insert(rank);
+  for (const auto& [rank, shard] : checkpoint.shards) work_[key.job].drop[key].insert(rank);
 }
 
 std::vector<v1::ShardReport> ShardIndex::Report(int64_t number) {
@@ -133,7 +135,7 @@ std::vector<std::string> ShardIndex::Answered(const v1::ConnectResponse& respons
                                    "another store, or an earlier epoch, ordered it"));
       continue;
     }
-    work_.drop[key].insert(dropped.rank());
+    work_[key.job].drop[key].insert(dropped.rank());
   }
   for (auto& [key, checkpoint] : checkpoints_) {
     if (!SameEpoch(checkpoint.store, response.store())) continue;
@@ -143,7 +145,7 @@ std::vector<std::string> ShardIndex::Answered(const v1::ConnectResponse& respons
         continue;
       }
       shard.accepted = true;
-      work_.settle.insert(key);
+      work_[key.job].settle.insert(key);
     }
   }
   return lines;
@@ -153,7 +155,7 @@ void ShardIndex::Accept(const CheckpointKey& key) {
   StoredCheckpoint* const checkpoint = Find(key);
   if (checkpoint == nullptr) return;
   for (auto& [rank, shard] : checkpoint->shards) shard.accepted = true;
-  work_.settle.insert(key);
+  work_[key.job].settle.insert(key);
 }
 
 void ShardIndex::TakeOver(const v1::DesiredReplica& known, const v1::StoreIdentity& store) {
@@ -163,7 +165,7 @@ void ShardIndex::TakeOver(const v1::DesiredReplica& known, const v1::StoreIdenti
   const auto shard = checkpoint->shards.find(known.rank());
   if (shard != checkpoint->shards.end() &&
       shard->second.report.manifest_crc32c() == known.manifest_crc32c()) {
-    work_.take_over[key] = store;
+    work_[key.job].take_over[key] = store;
   }
 }
 
@@ -183,10 +185,10 @@ void ShardIndex::ReleaseLease(const CheckpointKey& key) {
   if (checkpoint != nullptr && checkpoint->input) DropAll(key, *checkpoint);
 }
 
-ShardIndex::Work ShardIndex::BeginWork() {
-  Work work = std::exchange(work_, {});
-  dropping_ = work.drop;
-  return work;
+ShardIndex::Work ShardIndex::BeginWork(const std::string& job) {
+  auto node = work_.extract(job);
+  if (node.empty()) return {};
+  return begun_.insert_or_assign(job, std::move(node.mapped())).first->second;
 }
 
 }  // namespace nibble

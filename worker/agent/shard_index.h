@@ -74,12 +74,10 @@ struct StoredCheckpoint {
 class ShardIndex {
  public:
   using Checkpoints = std::map<CheckpointKey, StoredCheckpoint>;
-  struct Work {
+  struct Work {  // of one job
     std::map<CheckpointKey, v1::StoreIdentity> take_over;
     std::map<CheckpointKey, std::set<int32_t>> drop;  // ranks
     std::set<CheckpointKey> settle;                   // checkpoints that were accepted
-
-    bool empty() const { return take_over.empty() && drop.empty() && settle.empty(); }
   };
   struct Replaced {
     size_t lost = 0;                     // shards
@@ -119,12 +117,12 @@ class ShardIndex {
   void ReleaseLease(const CheckpointKey& key);
   bool HasLease(const CheckpointKey& key) const { return leases_.contains(key); }
 
-  // --- Work
+  // --- Work: that of each job is carried out apart from the others'.
 
-  bool HasWork() const { return !work_.empty(); }
-  // The shards to drop stay excluded from reports until FinishWork.
-  Work BeginWork();
-  void FinishWork() { dropping_.clear(); }
+  bool HasWork(const std::string& job) const { return work_.contains(job); }
+  // The job's shards to drop stay excluded from reports until FinishWork.
+  Work BeginWork(const std::string& job);
+  void FinishWork(const std::string& job) { begun_.erase(job); }
 
  private:
   bool IsToBeDropped(const CheckpointKey& key, int32_t rank) const;
@@ -132,8 +130,8 @@ class ShardIndex {
 
   Checkpoints checkpoints_;
   std::map<CheckpointKey, int> leases_;  // their number
-  Work work_;
-  std::map<CheckpointKey, std::set<int32_t>> dropping_;  // by the work that was begun
+  std::map<std::string, Work> work_;     // by job; none is empty
+  std::map<std::string, Work> begun_;    // and not finished
 };
 
 }  // namespace nibble

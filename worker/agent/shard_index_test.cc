@@ -52,9 +52,9 @@ TEST(ShardIndexTest, AnAnswerAcceptsTheShardsOfTheReportsThatItCovers) {
   ShardIndex index = TwoShards();
   EXPECT_EQ(index.Report(5).size(), 2u);
   EXPECT_TRUE(index.Answered(Answer(4)).empty());
-  EXPECT_FALSE(index.HasWork());
+  EXPECT_FALSE(index.HasWork(kStep10.job));
   EXPECT_TRUE(index.Answered(Answer(5)).empty());
-  EXPECT_EQ(index.BeginWork().settle, std::set<CheckpointKey>{kStep10});
+  EXPECT_EQ(index.BeginWork(kStep10.job).settle, std::set<CheckpointKey>{kStep10});
   EXPECT_TRUE(index.Find(kStep10)->accepted());
 }
 
@@ -63,11 +63,11 @@ TEST(ShardIndexTest, ADroppedShardIsNeitherAcceptedNorReportedUntilItsRemovalHas
   (void)index.Report(1);
   EXPECT_TRUE(index.Answered(Drop(Answer(1), 1)).empty());
   EXPECT_EQ(index.Report(2).size(), 1u);
-  const ShardIndex::Work work = index.BeginWork();
+  const ShardIndex::Work work = index.BeginWork(kStep10.job);
   EXPECT_EQ(work.drop.at(kStep10), std::set<int32_t>{1});
   EXPECT_EQ(index.Report(3).size(), 1u);
   EXPECT_FALSE(index.Find(kStep10)->shards.at(1).accepted);
-  index.FinishWork();
+  index.FinishWork(kStep10.job);
   EXPECT_EQ(index.Report(4).size(), 2u);
 }
 
@@ -76,7 +76,7 @@ TEST(ShardIndexTest, AnAnswerOfAnotherStoreOrEpochNeitherDropsNorAccepts) {
   (void)index.Report(1);
   for (const v1::StoreIdentity& other : {IndexedStore('b'), IndexedStore('a', 2)}) {
     EXPECT_EQ(index.Answered(Drop(Answer(1, other), 0)).size(), 1u);
-    EXPECT_FALSE(index.HasWork());
+    EXPECT_FALSE(index.HasWork(kStep10.job));
   }
 }
 
@@ -87,12 +87,12 @@ TEST(ShardIndexTest, AShardIsTakenOverByItsManifest) {
   known.set_rank(1);
   known.set_manifest_crc32c(70);
   index.TakeOver(known, IndexedStore('b'));
-  EXPECT_FALSE(index.HasWork());
+  EXPECT_FALSE(index.HasWork(kStep10.job));
   known.set_manifest_crc32c(71);
   index.TakeOver(known, IndexedStore('a'));  // its own
-  EXPECT_FALSE(index.HasWork());
+  EXPECT_FALSE(index.HasWork(kStep10.job));
   index.TakeOver(known, IndexedStore('b'));
-  EXPECT_EQ(index.BeginWork().take_over.at(kStep10).id(), IndexedStore('b').id());
+  EXPECT_EQ(index.BeginWork(kStep10.job).take_over.at(kStep10).id(), IndexedStore('b').id());
 }
 
 TEST(ShardIndexTest, InputIsNotReportedAndDroppedWithItsLastLease) {
@@ -103,10 +103,10 @@ TEST(ShardIndexTest, InputIsNotReportedAndDroppedWithItsLastLease) {
   EXPECT_TRUE(index.Report(1).empty());
   index.ReleaseLease(kStep10);
   EXPECT_TRUE(index.HasLease(kStep10));
-  EXPECT_FALSE(index.HasWork());
+  EXPECT_FALSE(index.HasWork(kStep10.job));
   index.ReleaseLease(kStep10);
   EXPECT_FALSE(index.HasLease(kStep10));
-  EXPECT_EQ(index.BeginWork().drop.at(kStep10).size(), 2u);
+  EXPECT_EQ(index.BeginWork(kStep10.job).drop.at(kStep10).size(), 2u);
 }
 
 TEST(ShardIndexTest, AReplacedDirectoryLosesWhatWasStoredBeforeAndKeepsWhatCameAfter) {

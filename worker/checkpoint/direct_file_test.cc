@@ -2,7 +2,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -20,11 +19,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr int64_t kBuffer = DirectFile::kBufferBytes;
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 std::string RandomText(int64_t size) {
   std::mt19937_64 random(size);
@@ -47,7 +41,7 @@ TEST(DirectFileTest, TheFileContainsExactlyTheAppendedBytes) {
     }
     ASSERT_EQ((*file)->Finish(), absl::OkStatus());
     EXPECT_EQ((*file)->size(), size);
-    EXPECT_EQ(ReadAll(path), text) << size;
+    EXPECT_EQ(file_testing::ContentOf(path), text) << size;
   }
 }
 

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -43,9 +42,7 @@ Files ReadFiles(const std::string& root) {
   Files files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     if (!entry.is_regular_file()) continue;
-    std::ifstream file(entry.path(), std::ios::binary);
-    files[entry.path().string()] = {std::istreambuf_iterator<char>(file),
-                                    std::istreambuf_iterator<char>()};
+    files[entry.path().string()] = file_testing::ContentOf(entry.path());
   }
   return files;
 }
@@ -211,7 +208,7 @@ class StoreDamageTest : public ::testing::Test {
     EXPECT_GT(harmless_, 0);
   }
 
-  const TempDirectory directory_;
+  const TempDirectory directory_{TempDirectory::Place::kMemory};
   const std::string path_ = directory_.path() + "/store";
   const std::map<int64_t, State> states_ = {{10, RandomState(10, 3, 1500)},
                                             {20, RandomState(20, 4, 1500)},

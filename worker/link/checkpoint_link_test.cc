@@ -5,13 +5,11 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/files/files_testing.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -55,19 +54,19 @@ class BlockedDisk {
 
  private:
   void Set(bool blocked) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     blocked_ = blocked;
-    changed_.notify_all();
+    changed_.SignalAll();
   }
   int Before() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return !blocked_; });
+    const MutexLock lock(&mutex_);
+    while (blocked_) changed_.Wait(&mutex_);
     return error_;
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool blocked_ = false;
+  Mutex mutex_;
+  CondVar changed_;
+  bool blocked_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int> error_{0};
   WriteHook hook_{[this](const std::string&, int64_t) { return Before(); }};
 };
@@ -152,14 +151,14 @@ class CheckpointLinkTest : public ::testing::Test {
     return outcome.has_value() ? outcome->status : absl::NotFoundError("nothing in flight");
   }
   void Add(const std::string& trouble) {
-    const std::lock_guard<std::mutex> lock(troubles_mutex_);
+    const MutexLock lock(&troubles_mutex_);
     troubles_.push_back(trouble);
-    troubles_changed_.notify_all();
+    troubles_changed_.SignalAll();
   }
   // Waits for that number of `trouble` calls and returns them all.
   std::vector<std::string> AwaitTroubles(size_t count) {
-    std::unique_lock<std::mutex> lock(troubles_mutex_);
-    troubles_changed_.wait(lock, [&] { return troubles_.size() >= count; });
+    const MutexLock lock(&troubles_mutex_);
+    while (troubles_.size() < count) troubles_changed_.Wait(&troubles_mutex_);
     return troubles_;
   }
   absl::Status Loads(int64_t step, const State& state) {
@@ -172,9 +171,9 @@ class CheckpointLinkTest : public ::testing::Test {
   State state_ = RandomState(5, 6, 3000);
   BlockedDisk disk_;
   std::atomic<double> now_{0};
-  std::mutex troubles_mutex_;
-  std::condition_variable troubles_changed_;
-  std::vector<std::string> troubles_;
+  Mutex troubles_mutex_;
+  CondVar troubles_changed_;
+  std::vector<std::string> troubles_ ABSL_GUARDED_BY(troubles_mutex_);
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<CheckpointHost> host_;
   std::unique_ptr<LinkHost> link_;

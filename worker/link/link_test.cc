@@ -3,12 +3,10 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -384,125 +382,6 @@ TEST_F(RawPeerTest, BytesOfAnotherProtocolEndTheLink) {
   const absl::Status status = Answer();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("length: "));
-}
-
-// --- The socket
-
-class LinkSocketTest : public testing::Test {
- protected:
-  LinkSocketTest() {
-    int pair[2] = {-1, -1};
-    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    near_ = std::make_unique<LinkSocket>(OwnedDescriptor(pair[0]));
-    far_ = std::make_unique<LinkSocket>(OwnedDescriptor(pair[1]));
-  }
-  std::unique_ptr<LinkSocket> near_, far_;
-};
-
-TEST_F(LinkSocketTest, MessagesMayArriveInAnyPieces) {
-  link::v1::ToDaemon message;
-  message.mutable_snapshot()->set_step(7);
-  near_->Queue(message);
-  message.mutable_snapshot()->set_step(8);
-  near_->Queue(message);
-  ASSERT_EQ(near_->Send(), absl::OkStatus());
-  char stream[256];
-  const ssize_t size = recv(far_->descriptor(), stream, sizeof stream, 0);
-  ASSERT_GT(size, 8);
-  std::vector<int64_t> steps;
-  for (ssize_t i = 0; i < size; ++i) {
-    ASSERT_EQ(send(near_->descriptor(), stream + i, 1, 0), 1);
-    ASSERT_EQ(far_->Receive([&](absl::string_view bytes) {
-      link::v1::ToDaemon received;
-      EXPECT_EQ(ParseLinkMessage(bytes, received), absl::OkStatus());
-      steps.push_back(received.snapshot().step());
-      return absl::OkStatus();
-    }),
-              absl::OkStatus());
-  }
-  EXPECT_EQ(steps, (std::vector<int64_t>{7, 8}));
-}
-
-TEST_F(LinkSocketTest, DescriptorsComeWithTheirMessages) {
-  for (int64_t step = 1; step <= 3; ++step) {
-    link::v1::ToDaemon message;
-    message.mutable_snapshot()->set_step(step);
-    OwnedDescriptor memory;
-    if (step != 2) {
-      memory = OwnedDescriptor(memfd_create("test", MFD_CLOEXEC));
-      ASSERT_EQ(ftruncate(memory.get(), step), 0);
-    }
-    near_->Queue(message, std::move(memory));
-  }
-  ASSERT_EQ(near_->Send(), absl::OkStatus());
-  std::vector<int64_t> sizes;
-  ASSERT_EQ(far_->Receive([&](absl::string_view bytes) {
-    link::v1::ToDaemon received;
-    EXPECT_EQ(ParseLinkMessage(bytes, received), absl::OkStatus());
-    if (received.snapshot().step() == 2) return absl::OkStatus();
-    sizes.push_back(lseek(far_->TakeDescriptor().get(), 0, SEEK_END));
-    return absl::OkStatus();
-  }),
-            absl::OkStatus());
-  EXPECT_EQ(sizes, (std::vector<int64_t>{1, 3}));
-}
-
-TEST_F(LinkSocketTest, DescriptorsThatNoMessageHasAreBounded) {
-  for (int i = 0; i < 5; ++i) {
-    near_->Queue(link::v1::ToDaemon(), OwnedDescriptor(memfd_create("test", MFD_CLOEXEC)));
-  }
-  ASSERT_EQ(near_->Send(), absl::OkStatus());
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(far_->Receive([](absl::string_view) { return absl::OkStatus(); })));
-}
-
-// --- The page
-
-class WaitingPageTest : public testing::Test {
- protected:
-  WaitingPageTest() {
-    OwnedDescriptor memory;
-    auto rank = WaitingPage::Create(memory);
-    EXPECT_TRUE(rank.ok()) << rank.status();
-    rank_ = *std::move(rank);
-    auto daemon = WaitingPage::Adopt(memory);
-    EXPECT_TRUE(daemon.ok()) << daemon.status();
-    daemon_ = *std::move(daemon);
-  }
-  std::unique_ptr<WaitingPage> rank_, daemon_;
-};
-
-TEST_F(WaitingPageTest, TheDaemonReadsInWhichCollectiveTheRankIs) {
-  EXPECT_EQ(daemon_->Read(), "");
-  rank_->Enter("ReduceScatter", 17);
-  EXPECT_EQ(daemon_->Read(), "ReduceScatter #17");
-  rank_->Leave();
-  EXPECT_EQ(daemon_->Read(), "");
-  rank_->Enter("Barrier", 18);
-  EXPECT_EQ(daemon_->Read(), "Barrier #18") << "no rest of a longer name";
-}
-
-TEST_F(WaitingPageTest, TheCollectiveOfAKilledRankCanStillBeRead) {
-  const pid_t child = fork();
-  if (child == 0) {
-    rank_->Enter("AllGather", 5);
-    (void)raise(SIGKILL);
-  }
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(daemon_->Read(), "AllGather #5");
-}
-
-TEST_F(WaitingPageTest, ALongNameIsCut) {
-  rank_->Enter("AnOperationWithANameOfFortyCharactersOrSo", 1);
-  EXPECT_EQ(rank_->Read(), "AnOperationWithANameOfFortyChar #1");
-}
-
-TEST_F(WaitingPageTest, MemoryThatCouldShrinkIsRefused) {
-  const OwnedDescriptor memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  ASSERT_EQ(ftruncate(memory.get(), 40), 0);
-  EXPECT_TRUE(absl::IsInvalidArgument(WaitingPage::Adopt(memory).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(WaitingPage::Adopt(OwnedDescriptor()).status()));
 }
 
 }  // namespace

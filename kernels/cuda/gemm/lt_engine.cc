@@ -179,9 +179,4 @@ absl::Status LtEngine::LoadChoices(absl::string_view text) {
   return absl::OkStatus();
 }
 
-const LtChoice* LtEngine::ChoiceOf(const LtProblem& problem) const {
-  const auto planned = planned_.find(problem);
-  return planned == planned_.end() ? nullptr : &planned->second.choice;
-}
-
 }  // namespace nibble

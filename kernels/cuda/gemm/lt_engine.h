@@ -63,8 +63,6 @@ class LtEngine {
   // changes on an error.
   absl::Status LoadChoices(absl::string_view text);
 
-  // How the algorithm of a problem was chosen, for people; null if there is no such problem.
-  const LtChoice* ChoiceOf(const LtProblem& problem) const;
   size_t version() const { return library_.GetVersion(); }
 
  private:

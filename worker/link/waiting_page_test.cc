@@ -1,0 +1,64 @@
+#include "worker/link/waiting_page.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <utility>
+
+#include "gtest/gtest.h"
+
+namespace nibble {
+namespace {
+
+class WaitingPageTest : public testing::Test {
+ protected:
+  WaitingPageTest() {
+    OwnedDescriptor memory;
+    auto rank = WaitingPage::Create(memory);
+    EXPECT_TRUE(rank.ok()) << rank.status();
+    rank_ = *std::move(rank);
+    auto daemon = WaitingPage::Adopt(memory);
+    EXPECT_TRUE(daemon.ok()) << daemon.status();
+    daemon_ = *std::move(daemon);
+  }
+  std::unique_ptr<WaitingPage> rank_, daemon_;
+};
+
+TEST_F(WaitingPageTest, TheDaemonReadsInWhichCollectiveTheRankIs) {
+  EXPECT_EQ(daemon_->Read(), "");
+  rank_->Enter("ReduceScatter", 17);
+  EXPECT_EQ(daemon_->Read(), "ReduceScatter #17");
+  rank_->Leave();
+  EXPECT_EQ(daemon_->Read(), "");
+  rank_->Enter("Barrier", 18);
+  EXPECT_EQ(daemon_->Read(), "Barrier #18") << "no rest of a longer name";
+}
+
+TEST_F(WaitingPageTest, TheCollectiveOfAKilledRankCanStillBeRead) {
+  const pid_t child = fork();
+  if (child == 0) {
+    rank_->Enter("AllGather", 5);
+    (void)raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(daemon_->Read(), "AllGather #5");
+}
+
+TEST_F(WaitingPageTest, ALongNameIsCut) {
+  rank_->Enter("AnOperationWithANameOfFortyCharactersOrSo", 1);
+  EXPECT_EQ(rank_->Read(), "AnOperationWithANameOfFortyChar #1");
+}
+
+TEST_F(WaitingPageTest, MemoryThatCouldShrinkIsRefused) {
+  const OwnedDescriptor memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(memory.get(), 40), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(WaitingPage::Adopt(memory).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(WaitingPage::Adopt(OwnedDescriptor()).status()));
+}
+
+}  // namespace
+}  // namespace nibble
