@@ -110,6 +110,7 @@ run_script() {
 }
 if ((kubernetes)); then run_script "the manifests for Kubernetes" deploy/kubernetes/test.sh; fi
 if ((images)); then run_script "the Debian package and the image" deploy/images/test.sh; fi
+if ((images)) && cuda_home >/dev/null; then run_script "the image with CUDA" deploy/images/cuda_test.sh; fi
 if ((hosts)); then
   run_script "a cluster on four hosts" tests/hosts/rehearsal.sh
   run_script "a cluster on four hosts, with certificates and tokens" tests/hosts/rehearsal.sh --secure

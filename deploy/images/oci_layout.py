@@ -1,6 +1,6 @@
 """Packs a root file system as an OCI image layout (opencontainers/image-spec, version 1), in a tar file.
 
-    python3 deploy/images/oci_layout.py ROOT.tar OUT.tar --tag TAG --created SECONDS --version VERSION
+    python3 deploy/images/oci_layout.py ROOT.tar OUT.tar --tag TAG --created SECONDS --version VERSION [--env NAME=VALUE]...
 
 The image has one layer and runs as user 10001. The same input gives the same bytes: times are --created, members are sorted.
 Load it with `podman load -i OUT.tar`, `skopeo copy oci-archive:OUT.tar ...` or `ctr image import OUT.tar`.
@@ -67,6 +67,7 @@ def main():
     parser.add_argument("--tag", required=True)
     parser.add_argument("--created", type=int, required=True)
     parser.add_argument("--version", required=True)
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a variable of the containers")
     given = parser.parse_args()
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(given.created))
     layout = Layout(given.out, given.created)
@@ -78,7 +79,7 @@ def main():
         "os": "linux",
         "config": {
             "User": USER,
-            "Env": ["PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"],
+            "Env": ["PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", *given.env],
             "Cmd": ["nibble", "--help"],
             "WorkingDir": "/",
             "StopSignal": "SIGTERM",

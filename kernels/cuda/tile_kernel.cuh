@@ -95,8 +95,18 @@ __device__ __forceinline__ bool PlainPhase(const CopyArgs& copy, const TilePlace
          place.rows % kPlainRows == 0;
 }
 
+// Blocks of a multiprocessor that the registers of a kernel leave room for. For Blackwell the compiler needs some more registers
+// than for Hopper where both copies and the transform are computed, and would spill them.
+template <bool kF32, bool kBothTransformed>
+__host__ __device__ constexpr int BlocksOfRegisters() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+  if (kBothTransformed) return 4;
+#endif
+  return TileShape<kF32>::kBlocks;
+}
+
 template <bool kF32, bool kRow, bool kColumn, bool kStochastic, bool kHadamard, bool kSquare>
-__global__ __launch_bounds__(kTileThreads, TileShape<kF32>::kBlocks) void TileKernel(
+__global__ __launch_bounds__(kTileThreads, (BlocksOfRegisters<kF32, kRow && kColumn && kHadamard>())) void TileKernel(
     const __grid_constant__ QuantizeArgs args) {
   TileMemory<kF32>& memory = *reinterpret_cast<TileMemory<kF32>*>(DynamicShared());
   // The row copy comes first if there are both.

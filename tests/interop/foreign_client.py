@@ -120,7 +120,7 @@ def services(channel, version):
 
 
 def check_reflection(channel, client):
-    expected = {"nibble.v1.Coordinator", "nibble.v1.WorkerLink", "grpc.health.v1.Health"}
+    expected = {"nibble.v1.Coordinator", "nibble.v1.WorkerLink", "nibble.v1.Access", "grpc.health.v1.Health"}
     expected |= {f"grpc.reflection.{v}.ServerReflection" for v in ("v1", "v1alpha")}
     for version in ("v1", "v1alpha"):
         seen = services(channel, version)
@@ -174,7 +174,7 @@ def check_refusals(client, job):
 
 def check_health(channel):
     stub = health_pb2_grpc.HealthStub(channel)
-    for service in ("", "nibble.v1.Coordinator", "nibble.v1.WorkerLink"):
+    for service in ("", "nibble.v1.Coordinator", "nibble.v1.WorkerLink", "nibble.v1.Access"):
         asked = health_pb2.HealthCheckRequest(service=service)
         status = stub.Check(asked, timeout=SECONDS).status
         report(f"health of '{service}'", status == health_pb2.HealthCheckResponse.SERVING, status)

@@ -44,16 +44,21 @@ install_packages() {
   apt_install "${missing[@]}"
 }
 
+# Prints the directory of CUDA's toolkit, searched as third_party/cuda/toolkit.bzl does; fails if there is none.
+cuda_home() {
+  local home
+  [[ ${NIBBLE_CUDA:-} != 0 ]] || return 1
+  for home in "${CUDA_HOME:-}" "$(dirname "$(dirname "$(command -v nvcc || echo /none/none/none)")")" /usr/local/cuda; do
+    [[ -n $home && -x $home/bin/nvcc ]] && echo "$home" && return 0
+  done
+  return 1
+}
+
 # Prints whether the CUDA code is compiled.
 report_cuda() {
-  local nvcc=""
-  if [[ ${NIBBLE_CUDA:-} != 0 ]]; then
-    for home in "${CUDA_HOME:-}" "$(dirname "$(dirname "$(command -v nvcc || echo /none/none/none)")")" /usr/local/cuda; do
-      [[ -n $home && -x $home/bin/nvcc ]] && nvcc=$home/bin/nvcc && break
-    done
-  fi
-  if [[ -n $nvcc ]]; then
-    echo "CUDA: $nvcc compiles the kernels; running them needs a GPU (see bundle.sh)"
+  local home
+  if home=$(cuda_home); then
+    echo "CUDA: $home/bin/nvcc compiles the kernels; running them needs a GPU (see bundle.sh)"
   else
     echo "CUDA: no toolkit found; kernels/cuda and its dependents are skipped, everything else is built and tested"
   fi

@@ -1,7 +1,10 @@
 #include "kernels/cuda/device/cuda_device.h"
 
+#include <string>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/gemm/cuda_gemm.h"
@@ -33,11 +36,28 @@ class Card : public CudaDevice {
   CudaLayerOps ops_;
 };
 
+std::string CudaVersion(int number) {
+  return absl::StrCat("CUDA ", number / 1000, ".", number % 1000 / 10);
+}
+
+// CUDA's own words are the same for a machine without a driver and for an old one.
+absl::Status DriverMissing() {
+  int driver = 0;
+  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaDriverGetVersion(&driver), "cudaDriverGetVersion"));
+  const std::string needed = CudaVersion(CUDART_VERSION);
+  return absl::FailedPreconditionError(
+      driver == 0
+          ? absl::StrCat("no NVIDIA driver on this machine (libcuda.so.1); one for ", needed, " is needed")
+          : absl::StrCat("the NVIDIA driver is for ", CudaVersion(driver), "; one for ", needed, " is needed"));
+}
+
 }  // namespace
 
 absl::StatusOr<int> CudaDevice::Count() {
   int count = 0;
-  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaGetDeviceCount(&count), "cudaGetDeviceCount"));
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted == cudaErrorInsufficientDriver) return DriverMissing();
+  NIBBLE_RETURN_IF_ERROR(StatusOf(counted, "cudaGetDeviceCount"));
   return count;
 }
 
