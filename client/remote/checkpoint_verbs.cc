@@ -34,14 +34,35 @@ std::string StateText(const v1::Checkpoint& checkpoint) {
   return checkpoint.left() ? "abandoned" : Word(checkpoint.state());
 }
 
-// One line per checkpoint, oldest first; the response lists them newest first.
+// The state of its newest upload; empty: none was requested.
+std::string UploadText(const v1::Checkpoint& checkpoint) {
+  std::string text;
+  for (const v1::CheckpointTask& task : checkpoint.tasks()) {
+    if (task.kind() == v1::CHECKPOINT_TASK_KIND_UPLOAD) text = Word(task.state());
+  }
+  return text;
+}
+
+// One line per checkpoint, oldest first; the response lists them newest first. With a column of
+// uploads if there are any.
 std::string CheckpointTable(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints) {
-  TextTable table({"STEP", "ATTEMPT", "STATE", "SIZE", "RANKS", "COMMITTED (UTC)", "PINNED BY"});
+  std::vector<std::string> head = {"STEP",  "ATTEMPT",         "STATE",    "SIZE",
+                                   "RANKS", "COMMITTED (UTC)", "PINNED BY"};
+  const bool uploads =
+      std::any_of(checkpoints.begin(), checkpoints.end(),
+                  [](const v1::Checkpoint& one) { return !UploadText(one).empty(); });
+  if (uploads) head.emplace_back("UPLOAD");
+  TextTable table(head);
   for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend(); ++checkpoint) {
-    table.Add({absl::StrCat(checkpoint->ref().step()), absl::StrCat(checkpoint->ref().attempt()),
-               StateText(*checkpoint), BytesText(checkpoint->bytes()),
-               absl::StrCat(checkpoint->world()), TimeText(checkpoint->committed_unix_ms()),
-               absl::StrJoin(checkpoint->pins(), ", ")});
+    std::vector<std::string> row = {absl::StrCat(checkpoint->ref().step()),
+                                    absl::StrCat(checkpoint->ref().attempt()),
+                                    StateText(*checkpoint),
+                                    BytesText(checkpoint->bytes()),
+                                    absl::StrCat(checkpoint->world()),
+                                    TimeText(checkpoint->committed_unix_ms()),
+                                    absl::StrJoin(checkpoint->pins(), ", ")};
+    if (uploads) row.push_back(UploadText(*checkpoint));
+    table.Add(row);
   }
   return table.Text();
 }
@@ -49,7 +70,9 @@ std::string CheckpointTable(const google::protobuf::RepeatedPtrField<v1::Checkpo
 // "verification 3 of train-7@300 is done on w1: …"
 std::string TaskText(const v1::CheckpointRef& ref, const v1::CheckpointTask& task) {
   std::string text =
-      absl::StrCat(task.kind() == v1::CHECKPOINT_TASK_KIND_EXPORT ? "export " : "verification ",
+      absl::StrCat(task.kind() == v1::CHECKPOINT_TASK_KIND_EXPORT   ? "export "
+                   : task.kind() == v1::CHECKPOINT_TASK_KIND_UPLOAD ? "upload "
+                                                                    : "verification ",
                    task.number(), " of ", RefText(ref), " is ", Word(task.state()));
   if (!task.worker().empty()) absl::StrAppend(&text, " on ", task.worker());
   if (!task.destination().empty()) absl::StrAppend(&text, " to ", task.destination());

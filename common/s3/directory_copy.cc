@@ -158,4 +158,17 @@ absl::StatusOr<Copied> PullDirectory(ObjectStore& store, const Place& place,
   return copied;
 }
 
+absl::Status RemoveDirectoryCopy(ObjectStore& store, const Place& place) {
+  const absl::StatusOr<std::string> text = store.Get(Inside(place, kListName), kMostListBytes);
+  if (absl::IsNotFound(text.status())) return absl::OkStatus();
+  if (!text.ok()) return text.status();
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<File> files, ReadList(*text, place));
+  NIBBLE_RETURN_IF_ERROR(store.Delete(Inside(place, kListName)));
+  for (const File& file : files) {
+    const absl::Status deleted = store.Delete(Inside(place, file.name));
+    if (!deleted.ok() && !absl::IsNotFound(deleted)) return deleted;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace nibble::s3

@@ -177,6 +177,9 @@ absl::StatusOr<ObjectStore::Answer> ObjectStore::Send(
         std::this_thread::sleep_for(pause);
       }
     }
+    if (options_.cancelled && options_.cancelled()) {
+      return absl::CancelledError(absl::StrCat(what, ": cancelled"));
+    }
     Request request = {.method = method,
                        .path = absl::StrCat("/", place.bucket, "/", place.key),
                        .query = query,

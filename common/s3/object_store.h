@@ -39,6 +39,8 @@ struct Options {
   std::chrono::seconds limit{60};  // without a byte sent or received
   // Waits between tries; null: sleeps.
   std::function<void(std::chrono::milliseconds)> wait;
+  // Whether to give up: asked before each request. Null: never.
+  std::function<bool()> cancelled;
 };
 
 // From the variables that AWS's programs use: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
@@ -59,7 +61,7 @@ class ObjectStore {
   static absl::StatusOr<std::unique_ptr<ObjectStore>> Create(Options options);
   ~ObjectStore();
 
-  // Errors name the object: NotFound; PermissionDenied (403, with the store's reason); Unavailable
+  // Errors name the object: Cancelled; NotFound; PermissionDenied (403, with the store's reason); Unavailable
   // after the last try; Internal for other answers.
   absl::Status Put(const Place& place, absl::string_view content);
   // Reads the file part by part. A file of more than one part is a multipart upload, which is

@@ -17,6 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/files/files_testing.h"
 #include "common/mutex.h"
+#include "common/s3/copies.h"
 #include "common/s3/directory_copy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -248,6 +249,53 @@ TEST_F(ObjectStoreTest, LinksAreRefusedAndMissingDirectoriesNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("in/link"));
   EXPECT_TRUE(
       absl::IsNotFound(PushDirectory(*store_, directory_.Path("none"), kPlace, false).status()));
+}
+
+TEST_F(ObjectStoreTest, TheNewestCopiesOfAPrefixStayAndAreListed) {
+  const Place prefix = {"bucket", "lab/train-1"};
+  EXPECT_EQ(ListCopies(*store_, prefix).value(), std::vector<std::string>());
+  for (const std::string name : {"a", "b", "c"}) {
+    const Place place = {"bucket", "lab/train-1/" + name};
+    ASSERT_TRUE(PushDirectory(*store_, directory_.Path("in"), place, true).ok());
+    const auto removed = AddCopy(*store_, prefix, name, 2);
+    ASSERT_TRUE(removed.ok()) << removed.status();
+    EXPECT_EQ(*removed, name == "c" ? std::vector<std::string>{"a"} : std::vector<std::string>());
+  }
+  EXPECT_THAT(ListCopies(*store_, prefix).value(), testing::ElementsAre("b", "c"));
+  for (const auto& [path, content] : server_.objects()) {
+    EXPECT_EQ(path.find("/bucket/lab/train-1/a/"), std::string::npos) << path;
+  }
+  // Once more, as after a failure behind the upload: no name is listed twice.
+  ASSERT_TRUE(AddCopy(*store_, prefix, "c", 2).ok());
+  EXPECT_THAT(ListCopies(*store_, prefix).value(), testing::ElementsAre("b", "c"));
+
+  server_.Set("/bucket/lab/train-1/nibble-copies.json", R"({"version": 1, "copies": ["../x"]})");
+  EXPECT_TRUE(absl::IsDataLoss(ListCopies(*store_, prefix).status()));
+  server_.Set("/bucket/lab/train-1/nibble-copies.json", R"({"version": 2})");
+  EXPECT_TRUE(absl::IsFailedPrecondition(ListCopies(*store_, prefix).status()));
+}
+
+TEST_F(ObjectStoreTest, ACopyIsRemovedWithItsListFirst) {
+  ASSERT_TRUE(Push().ok());
+  server_.Fail("DELETE /bucket/run 7/step/small", 403, 1);
+  EXPECT_TRUE(absl::IsPermissionDenied(RemoveDirectoryCopy(*store_, kPlace)));
+  EXPECT_TRUE(absl::IsNotFound(Pull().status()));
+  ASSERT_TRUE(Push().ok());
+  EXPECT_EQ(RemoveDirectoryCopy(*store_, kPlace), absl::OkStatus());
+  EXPECT_TRUE(server_.objects().empty());
+  EXPECT_EQ(RemoveDirectoryCopy(*store_, kPlace), absl::OkStatus());
+}
+
+TEST_F(ObjectStoreTest, ACancelledUploadSendsNothingMore) {
+  Options options;
+  options.endpoint = server_.endpoint();
+  options.credentials = {"key", "secret", ""};
+  int asked = 0;
+  options.cancelled = [&asked] { return ++asked > 2; };
+  const auto store = ObjectStore::Create(options).value();
+  EXPECT_TRUE(
+      absl::IsCancelled(PushDirectory(*store, directory_.Path("in"), kPlace, false).status()));
+  EXPECT_EQ(server_.requests().size(), 2u);
 }
 
 TEST(ObjectStore, PlacesAndEndpointsAreChecked) {

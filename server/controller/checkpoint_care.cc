@@ -25,6 +25,20 @@ bool IsHolder(const v1::CheckpointShard& shard, const std::string& worker) {
   return std::find(shard.holders().begin(), shard.holders().end(), worker) != shard.holders().end();
 }
 
+// Present holders that are not draining.
+int64_t StayingHolders(const State& state, const v1::CheckpointShard& shard) {
+  return std::count_if(shard.holders().begin(), shard.holders().end(), [&](const auto& holder) {
+    const v1::WorkerRecord* const worker = FindPresent(state, holder);
+    return worker != nullptr && worker->mode() != v1::WORKER_MODE_DRAINING;
+  });
+}
+
+// Whether copies of it are made: it is the newest good one of its job, or pinned.
+bool GetsCopies(const v1::Checkpoint& checkpoint, const v1::Checkpoint* newest) {
+  return &checkpoint == newest ||
+         (checkpoint.state() == v1::CHECKPOINT_STATE_COMMITTED && checkpoint.pins_size() > 0);
+}
+
 // The rank of each worker in one shard's order.
 class Order {
  public:
@@ -115,6 +129,7 @@ void AddTasks(const State& state, const v1::Checkpoint& checkpoint, const Shards
     desired.set_task(task.number());
     desired.set_kind(task.kind());
     desired.set_destination(task.destination());
+    desired.set_keep(task.keep());
   }
 }
 
@@ -161,9 +176,7 @@ std::vector<std::string> NextHolders(const State& state, const v1::CheckpointRef
                                      const std::vector<std::string>& takers) {
   const std::vector<std::string> present = PresentHolders(state, shard);
   // A draining worker is about to go: other workers get its copies before.
-  const auto staying = std::count_if(present.begin(), present.end(), [&](const auto& holder) {
-    return state.FindWorker(holder)->mode() != v1::WORKER_MODE_DRAINING;
-  });
+  const int64_t staying = StayingHolders(state, shard);
   std::vector<std::string> next;
   if (present.empty() || staying >= copies) return next;
   const Order order(ref, shard.rank());
@@ -224,12 +237,27 @@ bool IsUnwanted(const State& state, const std::string& worker, const v1::ShardRe
   }
   const v1::Checkpoint* const checkpoint = state.FindCheckpoint(report.ref());
   if (checkpoint == nullptr || !MayBeThinned(*checkpoint)) return false;
-  const auto others =
-      std::count_if(shard->holders().begin(), shard->holders().end(), [&](const auto& holder) {
-        const v1::WorkerRecord* const other = FindPresent(state, holder);
-        return other != nullptr && other->mode() != v1::WORKER_MODE_DRAINING;
-      });
-  return others >= copies && !Reliance(state, report.ref()).IsOn(worker, report.rank());
+  return StayingHolders(state, *shard) >= copies &&
+         !Reliance(state, report.ref()).IsOn(worker, report.rank());
+}
+
+int64_t CountSoleShards(const State& state, const std::string& worker) {
+  const v1::WorkerRecord* const leaving = FindPresent(state, worker);
+  if (leaving == nullptr || leaving->mode() != v1::WORKER_MODE_DRAINING ||
+      TakersOf(state).empty()) {
+    return 0;
+  }
+  int64_t sole = 0;
+  for (const auto& [job, record] : state.tables().jobs) {
+    const v1::Checkpoint* const newest = state.NewestGood(job);
+    for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(job)) {
+      if (!GetsCopies(*checkpoint, newest)) continue;
+      for (const v1::CheckpointShard* shard : state.ShardsOf(checkpoint->ref())) {
+        if (IsHolder(*shard, worker) && StayingHolders(state, *shard) == 0) ++sole;
+      }
+    }
+  }
+  return sole;
 }
 
 JobCare CareFor(const State& state, const std::string& job, int copies,
@@ -240,8 +268,7 @@ JobCare CareFor(const State& state, const std::string& job, int copies,
   for (const v1::Checkpoint* checkpoint : all) {
     const Shards shards = state.ShardsOf(checkpoint->ref());
     care.looks += 1 + static_cast<int64_t>(shards.size());
-    const bool good = checkpoint->state() == v1::CHECKPOINT_STATE_COMMITTED;
-    if (checkpoint == newest || (good && checkpoint->pins_size() > 0)) {
+    if (GetsCopies(*checkpoint, newest)) {
       AddReplicas(state, *checkpoint, shards, copies, takers, care);
     }
     if (HasOpenTask(*checkpoint)) AddTasks(state, *checkpoint, shards, care);

@@ -48,6 +48,10 @@ std::vector<std::string> SurplusHolders(const State& state, const v1::Checkpoint
 bool IsUnwanted(const State& state, const std::string& worker, const v1::ShardReport& report,
                 int copies);
 
+// The shards of which a present, draining worker has a copy and no present worker that stays has
+// one, of checkpoints that get copies (CareFor). 0 if no worker may take them. Looks at every job.
+int64_t CountSoleShards(const State& state, const std::string& worker);
+
 struct CheckpointWork {
   std::vector<v1::DesiredReplica> replicas;
   std::vector<v1::DesiredTask> tasks;

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "server/controller/checkpoint_care.h"
 #include "server/state/entities.h"
 #include "server/state/limits.h"
 #include "server/state/views.h"
@@ -268,6 +269,7 @@ absl::StatusOr<v1::DescribeWorkerResponse> Answer(const ReadContext& context,
   }
   v1::DescribeWorkerResponse response;
   *response.mutable_worker() = WorkerNow(context, *worker);
+  response.mutable_worker()->set_sole_shards(CountSoleShards(context.state, request.worker()));
   return response;
 }
 

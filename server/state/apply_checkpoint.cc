@@ -39,6 +39,12 @@ void AddCheckpointEvent(const v1::CheckpointRef& ref, std::string text, const St
            stamp, *job, draft);
 }
 
+const char* TaskName(v1::CheckpointTaskKind kind) {
+  return kind == v1::CHECKPOINT_TASK_KIND_EXPORT   ? "export"
+         : kind == v1::CHECKPOINT_TASK_KIND_UPLOAD ? "upload"
+                                                   : "verification";
+}
+
 bool Holds(const v1::CheckpointShard& shard, const std::string& worker) {
   return std::find(shard.holders().begin(), shard.holders().end(), worker) != shard.holders().end();
 }
@@ -267,19 +273,19 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
   NIBBLE_ASSIGN_OR_RETURN(v1::Checkpoint* const checkpoint, EditExisting(draft, fact.ref()));
   NIBBLE_RETURN_IF_ERROR(CheckRange("task.kind", fact.task().kind(),
                                     v1::CHECKPOINT_TASK_KIND_VERIFY,
-                                    v1::CHECKPOINT_TASK_KIND_EXPORT));
+                                    v1::CHECKPOINT_TASK_KIND_UPLOAD));
   NIBBLE_RETURN_IF_ERROR(CheckRange("task.state", fact.task().state(),
                                     v1::CHECKPOINT_TASK_STATE_REQUESTED,
                                     v1::CHECKPOINT_TASK_STATE_FAILED));
   auto& tasks = *checkpoint->mutable_tasks();
   const int64_t latest = tasks.empty() ? 0 : tasks.rbegin()->number();
-  const bool is_export = fact.task().kind() == v1::CHECKPOINT_TASK_KIND_EXPORT;
+  const bool writes = fact.task().kind() != v1::CHECKPOINT_TASK_KIND_VERIFY;
   if (fact.task().state() == v1::CHECKPOINT_TASK_STATE_REQUESTED) {
     if (fact.task().number() != latest + 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("task.number: ", fact.task().number(), "; the next is ", latest + 1));
     }
-    if (is_export && checkpoint->state() == v1::CHECKPOINT_STATE_DAMAGED) {
+    if (writes && checkpoint->state() == v1::CHECKPOINT_STATE_DAMAGED) {
       return absl::FailedPreconditionError(
           absl::StrCat("ref: the ", CheckpointText(fact.ref()), " is damaged"));
     }
@@ -292,9 +298,8 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
     }
     *tasks.Add() = fact.task();
     AddCheckpointEvent(fact.ref(),
-                       is_export
-                           ? absl::StrCat("export to ", fact.task().destination(), " requested")
-                           : "verification requested",
+                       absl::StrCat(TaskName(fact.task().kind()), writes ? " to " : "",
+                                    fact.task().destination(), " requested"),
                        stamp, draft);
     return absl::OkStatus();
   }
@@ -313,7 +318,7 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
   *task = fact.task();
   AddCheckpointEvent(
       fact.ref(),
-      absl::StrCat(is_export ? "export " : "verification ",
+      absl::StrCat(TaskName(fact.task().kind()), " ",
                    fact.task().state() == v1::CHECKPOINT_TASK_STATE_DONE ? "done" : "failed",
                    fact.task().detail().empty() ? "" : ": ",
                    Clip(fact.task().detail(), kMaxClause)),

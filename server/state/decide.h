@@ -183,6 +183,13 @@ MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, con
 MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
                              const v1::TaskReport& report, const Caller& caller);
 
+// decide_requests.cc: requests by the coordinator.
+
+// Requests the upload of a checkpoint to `place`, the s3://BUCKET/PREFIX of its job, where the
+// newest `keep` copies of the job stay. Unset if it is not a good checkpoint.
+MaybeUpdate DecideUpload(const State& state, const v1::CheckpointRef& ref, const std::string& place,
+                         int32_t keep, const Caller& caller);
+
 // decide_attempt.cc: timeouts and failures.
 
 // A daemon registers. A new incarnation ends the attempts that relied on the old one.

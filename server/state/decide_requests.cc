@@ -324,6 +324,18 @@ absl::StatusOr<Decision<v1::ExportCheckpointResponse>> Decide(
       });
 }
 
+MaybeUpdate DecideUpload(const State& state, const v1::CheckpointRef& ref, const std::string& place,
+                         int32_t keep, const Caller& caller) {
+  const v1::Checkpoint* const checkpoint = state.FindCheckpoint(ref);
+  if (checkpoint == nullptr || checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED) {
+    return std::nullopt;
+  }
+  v1::Update update = decide::NextUpdate(state, caller);
+  (void)AddTask(state, ref, v1::CHECKPOINT_TASK_KIND_UPLOAD, place, update);
+  update.mutable_facts()->rbegin()->mutable_checkpoint_task_set()->mutable_task()->set_keep(keep);
+  return decide::Checked(state, std::move(update));
+}
+
 absl::StatusOr<Decision<v1::PinCheckpointResponse>> Decide(const State& state,
                                                            const v1::PinCheckpointRequest& request,
                                                            const Caller& caller) {
