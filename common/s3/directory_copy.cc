@@ -159,14 +159,10 @@ absl::StatusOr<Copied> PullDirectory(ObjectStore& store, const Place& place,
 }
 
 absl::Status RemoveDirectoryCopy(ObjectStore& store, const Place& place) {
-  const absl::StatusOr<std::string> text = store.Get(Inside(place, kListName), kMostListBytes);
-  if (absl::IsNotFound(text.status())) return absl::OkStatus();
-  if (!text.ok()) return text.status();
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<File> files, ReadList(*text, place));
   NIBBLE_RETURN_IF_ERROR(store.Delete(Inside(place, kListName)));
-  for (const File& file : files) {
-    const absl::Status deleted = store.Delete(Inside(place, file.name));
-    if (!deleted.ok() && !absl::IsNotFound(deleted)) return deleted;
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> keys, store.List(Inside(place, "")));
+  for (const std::string& key : keys) {
+    NIBBLE_RETURN_IF_ERROR(store.Delete({place.bucket, key}));
   }
   return absl::OkStatus();
 }

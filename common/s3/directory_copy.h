@@ -36,8 +36,8 @@ absl::StatusOr<Copied> PushDirectory(ObjectStore& store, const std::string& dire
 absl::StatusOr<Copied> PullDirectory(ObjectStore& store, const Place& place,
                                      const std::string& directory);
 
-// Removes a copy: its list first, so that no copy is ever taken for complete when it is not. OK if
-// there is none.
+// Removes every object below the place, complete copy or not: its list first, so that no copy is
+// taken for complete when it is not. OK if there is none.
 absl::Status RemoveDirectoryCopy(ObjectStore& store, const Place& place);
 
 }  // namespace nibble::s3

@@ -9,7 +9,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/counted.h"
 #include "common/files/files.h"
 #include "common/s3/copies.h"
@@ -54,15 +54,16 @@ absl::StatusOr<std::string> UploadCheckpoint(const CheckpointRegistry& registry,
     NIBBLE_RETURN_IF_ERROR(LinkBeside(job_directory + "/" + name, stage + "/" + name));
   }
 
-  const std::string name = absl::StrFormat("step-%012d-attempt-%04d", ref.step(), ref.attempt());
+  const std::string name = s3::CopyName(ref.step(), ref.attempt());
   const s3::Place place = {prefix.bucket, absl::StrCat(prefix.key, "/", name)};
+  NIBBLE_RETURN_IF_ERROR(s3::BeginCopy(*store, prefix, name));
   NIBBLE_ASSIGN_OR_RETURN(const s3::Copied copied,
-                          s3::PushDirectory(*store, stage, place, /*overwrite=*/true));
+                          s3::PushDirectory(*store, stage, place, /*overwrite=*/false));
   NIBBLE_ASSIGN_OR_RETURN(
       const std::vector<std::string> removed,
       s3::AddCopy(*store, prefix, name, static_cast<size_t>(std::max(task.keep(), 1))));
   return absl::StrCat(name, ", ", Counted(copied.files, "file"), ", ", copied.bytes, " bytes",
-                      removed.empty() ? "" : "; removed ", removed.empty() ? "" : removed.front());
+                      removed.empty() ? "" : "; removed ", absl::StrJoin(removed, ", "));
 }
 
 }  // namespace nibble
