@@ -74,7 +74,8 @@ void CheckpointTasks::Run(const v1::DesiredTask& task) {
     if (!known_.contains(key) || reports_.contains(key)) return;
   }
   v1::TaskReport report = CarryOut(task);
-  if (cancellation_.cancelled()) return;
+  // Cancelled: if it is wanted again, it was posted again.
+  if (cancellation_.cancelled() || report.state() == v1::CHECKPOINT_TASK_STATE_UNSPECIFIED) return;
   {
     const MutexLock lock(&mutex_);
     if (known_.contains(key)) reports_[key] = std::move(report);
@@ -99,6 +100,7 @@ v1::TaskReport CheckpointTasks::CarryOut(const v1::DesiredTask& task) {
   } else if (task.kind() == v1::CHECKPOINT_TASK_KIND_UPLOAD) {
     const absl::StatusOr<std::string> uploaded = Upload(task);
     if (uploaded.ok()) report.set_state(v1::CHECKPOINT_TASK_STATE_DONE);
+    if (absl::IsCancelled(uploaded.status())) report.clear_state();
     report.set_detail(uploaded.ok() ? *uploaded : std::string(uploaded.status().message()));
   } else {
     report.set_detail(absl::StrCat("kind: ", task.kind(), " is not a kind that this worker knows"));
@@ -183,9 +185,17 @@ absl::Status CheckpointTasks::Gather(const v1::DesiredTask& task) {
 
 absl::StatusOr<std::string> CheckpointTasks::Upload(const v1::DesiredTask& task) {
   NIBBLE_RETURN_IF_ERROR(Gather(task));
+  // Good copies in object storage make room for this one.
+  if (FindDamageHere(task)) {
+    return absl::DataLossError(absl::StrCat("the copy of ", options_.worker, " is damaged"));
+  }
   return UploadCheckpoint(*options_.registry,
                           absl::StrCat(options_.jobs_directory, "/", task.ref().job()), task,
-                          [this] { return cancellation_.cancelled(); });
+                          [this, key = KeyOf(task)] {
+                            if (cancellation_.cancelled()) return true;
+                            const MutexLock lock(&mutex_);
+                            return !known_.contains(key);
+                          });
 }
 
 absl::StatusOr<std::string> CheckpointTasks::Export(const v1::DesiredTask& task) {

@@ -5,7 +5,8 @@
 // not here are read from, or for an export or upload fetched from, the workers that have them. An
 // export runs in its own process (nibble-export), so that its memory is not the daemon's. A
 // verification fails with `damaged` only if some shard has no intact copy; damaged copies beside an
-// intact one are named.
+// intact one are named. An upload that is no longer wanted is cancelled: another worker may make
+// it.
 //
 // ReplicaKeeper fetches the replicas that this worker is to store, one transfer at a time. A failed
 // transfer is tried again after growing waits; one that is no longer wanted is cancelled.
@@ -66,6 +67,7 @@ class CheckpointTasks {
 
  private:
   void Run(const v1::DesiredTask& task);
+  // Without a state: it was cancelled.
   v1::TaskReport CarryOut(const v1::DesiredTask& task);
   void Verify(const v1::DesiredTask& task, v1::TaskReport& report);
   // Reads the copy here; a damaged one is reported.
