@@ -212,7 +212,7 @@ void AddObjectStoreFlags(Command app, Flags& flags) {
           .Group(group);
   app.Add("--object-store-keep", flags.controller.object_store_keep,
           "newest copies of each job that stay there")
-      .InRange(1, 1000)
+      .InRange(1, kMaxUploadCopies)
       .ShowDefault()
       .Needs(place)
       .Group(group);

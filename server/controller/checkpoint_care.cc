@@ -113,18 +113,13 @@ void AddReplicas(const State& state, const v1::Checkpoint& checkpoint, const Sha
   }
 }
 
-void AddTasks(const State& state, const v1::Checkpoint& checkpoint, const Shards& shards,
-              JobCare& care) {
-  std::map<std::string, int> held;
-  for (const v1::CheckpointShard* shard : shards) {
-    for (const std::string& holder : PresentHolders(state, *shard)) ++held[holder];
-  }
-  const auto most = std::max_element(
-      held.begin(), held.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == held.end()) return;
+void AddTasks(const State& state, const v1::Checkpoint& checkpoint, JobCare& care) {
+  const std::string most = FindMostHolder(state, checkpoint.ref());
+  if (most.empty()) return;
   for (const v1::CheckpointTask& task : checkpoint.tasks()) {
     if (task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED) continue;
-    v1::DesiredTask& desired = care.work[most->first].tasks.emplace_back();
+    const bool stays = FindPresent(state, task.worker()) != nullptr;
+    v1::DesiredTask& desired = care.work[stays ? task.worker() : most].tasks.emplace_back();
     *desired.mutable_ref() = checkpoint.ref();
     desired.set_task(task.number());
     desired.set_kind(task.kind());
@@ -169,6 +164,23 @@ std::vector<std::string> PresentHolders(const State& state, const v1::Checkpoint
     if (FindPresent(state, holder) != nullptr) present.push_back(holder);
   }
   return present;
+}
+
+std::string FindMostHolder(const State& state, const v1::CheckpointRef& ref) {
+  std::map<std::string, int> held;
+  for (const v1::CheckpointShard* shard : state.ShardsOf(ref)) {
+    for (const std::string& holder : PresentHolders(state, *shard)) ++held[holder];
+  }
+  const auto most = std::max_element(
+      held.begin(), held.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == held.end() ? "" : most->first;
+}
+
+std::optional<int32_t> FindAbsentShard(const State& state, const v1::CheckpointRef& ref) {
+  for (const v1::CheckpointShard* shard : state.ShardsOf(ref)) {
+    if (PresentHolders(state, *shard).empty()) return shard->rank();
+  }
+  return std::nullopt;
 }
 
 std::vector<std::string> NextHolders(const State& state, const v1::CheckpointRef& ref,
@@ -271,7 +283,7 @@ JobCare CareFor(const State& state, const std::string& job, int copies,
     if (GetsCopies(*checkpoint, newest)) {
       AddReplicas(state, *checkpoint, shards, copies, takers, care);
     }
-    if (HasOpenTask(*checkpoint)) AddTasks(state, *checkpoint, shards, care);
+    if (HasOpenTask(*checkpoint)) AddTasks(state, *checkpoint, care);
     care.surplus =
         care.surplus || std::any_of(shards.begin(), shards.end(), [&](const auto* shard) {
           return !SurplusHolders(state, *checkpoint, *shard, copies).empty();

@@ -302,6 +302,29 @@ TEST_F(CheckpointCareHoldersTest,
   EXPECT_EQ(CountSoleShards(state(), "w1"), 0);
 }
 
+TEST_F(CheckpointCareHoldersTest, AnUploadStaysWithItsWorkerWhileThatIsPresent) {
+  const auto uploaders = [this] {
+    std::vector<std::string> names;
+    for (const auto& [worker, work] : CareFor(state(), job_, kCopies, TakersOf(state())).work) {
+      if (!work.tasks.empty()) names.push_back(worker);
+    }
+    return names;
+  };
+  Hold({"w2"});
+  ASSERT_EQ(FindMostHolder(state(), ref_), "w1");
+  ASSERT_EQ(cluster_.Run(DecideUpload(state(), ref_, {.place = "s3://runs/lab", .worker = "w2"},
+                                      cluster_.caller())),
+            absl::OkStatus());
+  EXPECT_THAT(uploaders(), ElementsAre("w2")) << "w1 has more shards";
+  // One at a time.
+  const MaybeUpdate again =
+      DecideUpload(state(), ref_, {.place = "s3://runs/lab"}, cluster_.caller());
+  ASSERT_EQ(again.status(), absl::OkStatus());
+  EXPECT_FALSE(again->has_value());
+  Lose("w2");
+  EXPECT_THAT(uploaders(), ElementsAre("w1"));
+}
+
 TEST_F(CheckpointCareHoldersTest, AnOpenWorkersCopyStaysBeforeACordonedOnes) {
   Finish();
   Hold({"w2", "w3"});

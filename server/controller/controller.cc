@@ -141,7 +141,7 @@ void Controller::HandleApplied(const Ledger::Applied& applied) {
     if (job->recent_attempts_size() > 0) AddWorkersOf(*job->recent_attempts().rbegin(), affected);
   }
   keeper_.NoteChanges(changed.checkpoints);
-  uploads_.NoteChanges(changed.checkpoints.checkpoints_of);
+  uploads_.NoteChanges(changed.checkpoints);
   watches_.Publish(state, changed.events, changed.jobs);
   for (const std::string& id : changed.jobs) requests_.AnswerSettled(state, id);
   sessions_.Notify(affected);

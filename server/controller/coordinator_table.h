@@ -43,7 +43,7 @@ struct CoordinatorTable : ProgramTable {
       "Copies of checkpoint shards that workers were asked to make and that do not exist yet");
   const MetricSpec& uploads_failing =
       Gauge("nibble_checkpoint_uploads_failing_jobs", "jobs", {},
-            "Jobs whose newest upload to object storage has failed; with --object-store");
+            "Jobs whose last upload to object storage has failed; with --object-store");
   const MetricSpec& posts =
       Counter("nibble_notifications_total", "events", {"result"},
               "Job events posted to URLs of `notify`: delivered, given_up, or failed and retried");

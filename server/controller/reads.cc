@@ -189,9 +189,13 @@ absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
 absl::StatusOr<v1::ListCheckpointsResponse> Answer(const ReadContext& context,
                                                    const v1::ListCheckpointsRequest& request) {
   NIBBLE_ASSIGN_OR_RETURN(const Page page, ReadPage(request.page(), "checkpoints"));
-  NIBBLE_RETURN_IF_ERROR(FindJob(context.state, request.job()).status());
+  NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const job, FindJob(context.state, request.job()));
   std::vector<const v1::Checkpoint*> all = context.state.CheckpointsOf(request.job());
   v1::ListCheckpointsResponse response;
+  // With the first page only: clients merge pages.
+  if (page.after.empty() && job->has_uploads()) {
+    *response.mutable_uploads() = ViewUploads(context.state, *job);
+  }
   std::string last;
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     const std::string key = CheckpointKey((*it)->ref());

@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "server/state/apply.h"
 #include "server/state/entities.h"
+#include "server/state/job_uploads.h"
 #include "server/state/limits.h"
 
 namespace nibble::apply {
@@ -43,6 +44,12 @@ const char* TaskName(v1::CheckpointTaskKind kind) {
   return kind == v1::CHECKPOINT_TASK_KIND_EXPORT   ? "export"
          : kind == v1::CHECKPOINT_TASK_KIND_UPLOAD ? "upload"
                                                    : "verification";
+}
+
+void RecordTask(const v1::CheckpointTaskSet& fact, Draft& draft) {
+  if (fact.task().kind() != v1::CHECKPOINT_TASK_KIND_UPLOAD) return;
+  v1::JobRecord& job = *draft.jobs.Edit(fact.ref().job());
+  RecordUpload(fact.ref(), fact.task(), *job.mutable_uploads());
 }
 
 bool Holds(const v1::CheckpointShard& shard, const std::string& worker) {
@@ -277,6 +284,7 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
   NIBBLE_RETURN_IF_ERROR(CheckRange("task.state", fact.task().state(),
                                     v1::CHECKPOINT_TASK_STATE_REQUESTED,
                                     v1::CHECKPOINT_TASK_STATE_FAILED));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("task.keep", fact.task().keep(), 0, kMaxUploadCopies));
   auto& tasks = *checkpoint->mutable_tasks();
   const int64_t latest = tasks.empty() ? 0 : tasks.rbegin()->number();
   const bool writes = fact.task().kind() != v1::CHECKPOINT_TASK_KIND_VERIFY;
@@ -297,6 +305,7 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
       tasks.erase(tasks.begin());
     }
     *tasks.Add() = fact.task();
+    RecordTask(fact, draft);
     AddCheckpointEvent(fact.ref(),
                        absl::StrCat(TaskName(fact.task().kind()), writes ? " to " : "",
                                     fact.task().destination(), " requested"),
@@ -316,6 +325,7 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
                                                       " has already ended"));
   }
   *task = fact.task();
+  RecordTask(fact, draft);
   AddCheckpointEvent(
       fact.ref(),
       absl::StrCat(TaskName(fact.task().kind()), " ",

@@ -185,10 +185,20 @@ MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
 
 // decide_requests.cc: requests by the coordinator.
 
-// Requests the upload of a checkpoint to `place`, the s3://BUCKET/PREFIX of its job, where the
-// newest `keep` copies of the job stay. Unset if it is not a good checkpoint.
-MaybeUpdate DecideUpload(const State& state, const v1::CheckpointRef& ref, const std::string& place,
-                         int32_t keep, const Caller& caller);
+struct UploadOrder {
+  std::string place;   // s3://BUCKET/PREFIX of the job
+  int32_t keep = 0;    // newest copies of the job that stay there
+  std::string worker;  // that uploads; empty: whichever has most of the shards
+};
+
+// Requests the upload of a checkpoint. Unset if it is not a good checkpoint, or an upload of the
+// job has not ended.
+MaybeUpdate DecideUpload(const State& state, const v1::CheckpointRef& ref, const UploadOrder& order,
+                         const Caller& caller);
+
+// Ends the job's upload as failed, since no worker can finish it. Unset if none is open.
+MaybeUpdate DecideUploadLost(const State& state, const std::string& job, const std::string& why,
+                             const Caller& caller);
 
 // decide_attempt.cc: timeouts and failures.
 
