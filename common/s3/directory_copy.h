@@ -31,8 +31,9 @@ struct Copied {
 absl::StatusOr<Copied> PushDirectory(ObjectStore& store, const std::string& directory,
                                      const Place& place, bool overwrite);
 
-// Downloads a copy to a new directory. AlreadyExists if `directory` exists; NotFound if there is no
-// complete copy; DataLoss, naming the file, if it differs from what was uploaded.
+// Downloads a copy to a new directory, whose parents are made. AlreadyExists if `directory` exists;
+// NotFound if there is no complete copy; DataLoss, naming the file, if it differs from what was
+// uploaded.
 absl::StatusOr<Copied> PullDirectory(ObjectStore& store, const Place& place,
                                      const std::string& directory);
 

@@ -206,6 +206,10 @@ TEST_F(ObjectStoreTest, ADirectoryReturnsAsItWas) {
   EXPECT_FALSE(fs::exists(directory_.Path("out/nibble-files.json")));
   EXPECT_THAT(pauses_, IsEmpty());
   EXPECT_TRUE(absl::IsAlreadyExists(Pull().status()));
+  // As to the data directory of a worker that has never run.
+  const auto below = PullDirectory(*store_, kPlace, directory_.Path("new/jobs/out"));
+  ASSERT_TRUE(below.ok()) << below.status();
+  EXPECT_EQ(Read("new/jobs/out/small"), "small");
 }
 
 TEST_F(ObjectStoreTest, TransientAnswersAreRepeatedWithGrowingPauses) {
