@@ -9,6 +9,7 @@
 #   ./test.sh --kubernetes       also the manifests: rendered, and checked against Kubernetes' schemas
 #   ./test.sh --images           also the Debian package and the image: built, installed, and run in containers (needs root)
 #   ./test.sh --hosts            also a cluster on hosts of their own that loses packets, a host and a certificate (needs root)
+#   ./test.sh --upgrade          also the programs of the last release beside those of this tree, in one cluster
 #   ./test.sh --config=tsan ...  any further flags go to Bazel
 # NIBBLE_VECTORS=FILE:FILE names more files of worked vectors (testdata/vectors) to be tried.
 set -uo pipefail
@@ -23,6 +24,7 @@ quickstart=0
 kubernetes=0
 images=0
 hosts=0
+upgrade=0
 flags=()
 for argument in "$@"; do
   case $argument in
@@ -34,6 +36,7 @@ for argument in "$@"; do
     --kubernetes) kubernetes=1 ;;
     --images) images=1 ;;
     --hosts) hosts=1 ;;
+    --upgrade) upgrade=1 ;;
     *) flags+=("$argument") ;;
   esac
 done
@@ -115,6 +118,7 @@ if ((hosts)); then
   run_script "a cluster on four hosts" tests/hosts/rehearsal.sh
   run_script "a cluster on four hosts, with certificates and tokens" tests/hosts/rehearsal.sh --secure
 fi
+if ((upgrade)); then run_script "the programs of the last release beside these" tests/upgrade/upgrade.sh "${flags[@]}"; fi
 if ((interop)); then
   stage "test: models, figures, data and calls, compared with other packages'"
   if tests/interop/interop.sh; then passed=$((passed + 1)); else failed=$((failed + 1)); fi

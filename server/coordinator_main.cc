@@ -21,6 +21,7 @@
 #include "common/connections/connection_gate.h"
 #include "common/identity/credentials.h"
 #include "common/process/standard_descriptors.h"
+#include "common/s3/object_store.h"
 #include "common/service/service_manager.h"
 #include "common/status_macros.h"
 #include "common/version/build_version.h"
@@ -194,6 +195,26 @@ void AddBackupFlags(Command app, Flags& flags) {
       .InRange(1, 100'000)
       .ShowDefault()
       .Needs(directory)
+      .Group(group);
+}
+
+void AddObjectStoreFlags(Command app, Flags& flags) {
+  const std::string group = "Checkpoints in object storage";
+  const Option place =
+      app.Add("--object-store", flags.controller.object_store,
+              "s3://BUCKET/PREFIX: workers copy each job's newest checkpoint to PREFIX/JOB, with "
+              "the "
+              "credentials of their environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
+              "AWS_ENDPOINT_URL); none: no copies")
+          .Check([](const std::string& text) {
+            return std::string(s3::ParsePlace(text).status().message());
+          })
+          .Group(group);
+  app.Add("--object-store-keep", flags.controller.object_store_keep,
+          "newest copies of each job that stay there")
+      .InRange(1, kMaxUploadCopies)
+      .ShowDefault()
+      .Needs(place)
       .Group(group);
 }
 
@@ -477,12 +498,17 @@ int Main(int argc, char** argv) {
   AddNotifyFlags(app, flags);
   AddSecurityFlags(app, flags);
   AddBackupFlags(app, flags);
+  AddObjectStoreFlags(app, flags);
   AddLimitFlags(app, flags);
   if (const std::optional<int> ended = ParseWithSettings(app, {.command_line_only = {"restored"}},
                                                          argc, argv, /*usage_exit_code=*/2)) {
     return *ended;
   }
   flags.http_given = app.GetOption("--http").Given();
+  // Names of objects follow after one slash.
+  for (std::string& place = flags.controller.object_store; !place.empty() && place.back() == '/';) {
+    place.pop_back();
+  }
   absl::StatusOr<ServiceManager> manager = ServiceManager::FromEnvironment();
   if (!manager.ok()) {
     Log(LogLevel::kError, manager.status().message());

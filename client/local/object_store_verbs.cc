@@ -2,6 +2,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -10,6 +11,7 @@
 #include "client/shell/command_line.h"
 #include "client/shell/output.h"
 #include "common/command_line/command_line.h"
+#include "common/s3/copies.h"
 #include "common/s3/directory_copy.h"
 #include "common/s3/object_store.h"
 #include "common/status_macros.h"
@@ -25,17 +27,23 @@ struct ObjectFlags {
 };
 
 absl::StatusOr<Reply> Copy(const ObjectFlags& flags, bool push) {
-  NIBBLE_ASSIGN_OR_RETURN(const s3::Place place, s3::ParsePlace(flags.place));
+  NIBBLE_ASSIGN_OR_RETURN(s3::Place place, s3::ParsePlace(flags.place));
   NIBBLE_ASSIGN_OR_RETURN(s3::Options options, s3::OptionsFromEnvironment());
   NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<s3::ObjectStore> store,
                           s3::ObjectStore::Create(std::move(options)));
+  if (!push) {
+    // The place of a job: its newest copy.
+    NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> copies, s3::ListCopies(*store, place));
+    if (!copies.empty()) absl::StrAppend(&place.key, "/", copies.back());
+  }
   NIBBLE_ASSIGN_OR_RETURN(const s3::Copied copied,
                           push ? s3::PushDirectory(*store, flags.directory, place, flags.overwrite)
                                : s3::PullDirectory(*store, place, flags.directory));
   Reply reply;
   reply.text =
       absl::StrCat(push ? "uploaded " : "downloaded ", copied.files, " files, ", copied.bytes,
-                   " bytes, to ", push ? flags.place : flags.directory, "\n");
+                   " bytes, to ", push ? flags.place : flags.directory,
+                   push ? "" : absl::StrCat(", from s3://", place.bucket, "/", place.key), "\n");
   reply.json = JsonText({{"files", copied.files}, {"bytes", copied.bytes}});
   return reply;
 }
@@ -61,7 +69,9 @@ void AddObjectStoreVerbs(Command checkpoint, int& exit_code) {
   const Command pull = checkpoint.AddSubcommand(
       "pull",
       "Download what 'push' has uploaded to a new directory; every file's SHA-256 is checked");
-  pull.Add("PLACE", flags->place, "s3://BUCKET/PREFIX").Required();
+  pull.Add("PLACE", flags->place,
+           "s3://BUCKET/PREFIX of a copy, or of a job whose newest copy is wanted")
+      .Required();
   pull.Add("DIRECTORY", flags->directory, "directory to create").Required();
   AddOutputOption(pull, flags->print);
   pull.Footer(kFooter);

@@ -4,6 +4,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -11,11 +12,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/remote/enum_words.h"
 #include "client/remote/job_text.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/terminal.h"
+#include "client/remote/upload_text.h"
 #include "client/remote/verb.h"
 #include "client/shell/nouns.h"
 #include "client/shell/output.h"
@@ -34,22 +38,35 @@ std::string StateText(const v1::Checkpoint& checkpoint) {
   return checkpoint.left() ? "abandoned" : Word(checkpoint.state());
 }
 
-// One line per checkpoint, oldest first; the response lists them newest first.
-std::string CheckpointTable(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints) {
-  TextTable table({"STEP", "ATTEMPT", "STATE", "SIZE", "RANKS", "COMMITTED (UTC)", "PINNED BY"});
-  for (auto checkpoint = checkpoints.rbegin(); checkpoint != checkpoints.rend(); ++checkpoint) {
-    table.Add({absl::StrCat(checkpoint->ref().step()), absl::StrCat(checkpoint->ref().attempt()),
-               StateText(*checkpoint), BytesText(checkpoint->bytes()),
-               absl::StrCat(checkpoint->world()), TimeText(checkpoint->committed_unix_ms()),
-               absl::StrJoin(checkpoint->pins(), ", ")});
+// One line per checkpoint, oldest first; the response lists them newest first. With a column of
+// uploads, and below what became of the last ones, if any was ever requested.
+std::string CheckpointTable(const v1::ListCheckpointsResponse& all) {
+  std::vector<std::string> head = {"STEP",  "ATTEMPT",         "STATE",    "SIZE",
+                                   "RANKS", "COMMITTED (UTC)", "PINNED BY"};
+  if (all.has_uploads()) head.emplace_back("UPLOAD");
+  TextTable table(head);
+  for (auto at = all.checkpoints().rbegin(); at != all.checkpoints().rend(); ++at) {
+    std::vector<std::string> row = {absl::StrCat(at->ref().step()),
+                                    absl::StrCat(at->ref().attempt()),
+                                    StateText(*at),
+                                    BytesText(at->bytes()),
+                                    absl::StrCat(at->world()),
+                                    TimeText(at->committed_unix_ms()),
+                                    absl::StrJoin(at->pins(), ", ")};
+    if (all.has_uploads()) row.push_back(UploadWord(all.uploads(), at->ref()));
+    table.Add(row);
   }
-  return table.Text();
+  if (!all.has_uploads()) return table.Text();
+  return absl::StrCat(table.Text(), "\n",
+                      UploadsText(all.uploads(), absl::ToUnixMillis(absl::Now())), "\n");
 }
 
 // "verification 3 of train-7@300 is done on w1: …"
 std::string TaskText(const v1::CheckpointRef& ref, const v1::CheckpointTask& task) {
   std::string text =
-      absl::StrCat(task.kind() == v1::CHECKPOINT_TASK_KIND_EXPORT ? "export " : "verification ",
+      absl::StrCat(task.kind() == v1::CHECKPOINT_TASK_KIND_EXPORT   ? "export "
+                   : task.kind() == v1::CHECKPOINT_TASK_KIND_UPLOAD ? "upload "
+                                                                    : "verification ",
                    task.number(), " of ", RefText(ref), " is ", Word(task.state()));
   if (!task.worker().empty()) absl::StrAppend(&text, " on ", task.worker());
   if (!task.destination().empty()) absl::StrAppend(&text, " to ", task.destination());
@@ -119,7 +136,7 @@ absl::StatusOr<Reply> List(Session& session, const CheckpointFlags& flags) {
   request.set_with_uncommitted(flags.uncommitted);
   NIBBLE_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse all,
                           session.client().CallAllPages(kListCheckpoints, request));
-  return ReplyOf(all, CheckpointTable(all.checkpoints()));
+  return ReplyOf(all, CheckpointTable(all));
 }
 
 absl::StatusOr<v1::DescribeCheckpointResponse> DescribeRef(Session& session,

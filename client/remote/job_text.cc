@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/remote/enum_words.h"
+#include "client/remote/upload_text.h"
 #include "client/shell/output.h"
 #include "common/counted.h"
 #include "common/text/table.h"
@@ -155,6 +156,7 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
   list.Add("checkpoint", job.checkpoint_step() < 0
                              ? "none"
                              : absl::StrCat("newest at step ", job.checkpoint_step()));
+  if (job.has_uploads()) list.Add("uploads", UploadsText(job.uploads(), now_unix_ms));
   list.Add("scheduling", SchedulingText(job.scheduling()));
   list.Add("restarts", RestartsText(job));
   for (const v1::NotifyTarget& target : job.notify()) {

@@ -62,6 +62,10 @@ std::string WorkerText(const v1::Worker& worker) {
   list.Add("last report", LastReportText(worker, now));
   if (worker.present()) list.Add("present", AgoText(worker.present_since_unix_ms(), now));
   list.Add("slots", absl::StrCat(worker.used_slots(), " of ", identity.slots(), " used"));
+  if (worker.sole_shards() > 0) {
+    list.Add("only here", absl::StrCat(worker.sole_shards(),
+                                       " shards of checkpoints, until other workers have them"));
+  }
   std::string device = Word(hardware.device());
   if (!hardware.model().empty()) absl::StrAppend(&device, ", ", hardware.model());
   if (hardware.memory_bytes() > 0) {

@@ -137,6 +137,9 @@ absl::StatusOr<Copied> PullDirectory(ObjectStore& store, const Place& place,
   }
   if (!text.ok()) return text.status();
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<File> files, ReadList(*text, place));
+  if (const fs::path parent = fs::path(directory).parent_path(); !parent.empty()) {
+    NIBBLE_RETURN_IF_ERROR(MakeDirectories(parent.string()));
+  }
   NIBBLE_ASSIGN_OR_RETURN(
       const std::unique_ptr<StagedDirectory> staged,
       StagedDirectory::Create(directory, StagedDirectory::Existing::kRefuse, kListName));
@@ -156,6 +159,15 @@ absl::StatusOr<Copied> PullDirectory(ObjectStore& store, const Place& place,
   }
   NIBBLE_RETURN_IF_ERROR(staged->Commit());
   return copied;
+}
+
+absl::Status RemoveDirectoryCopy(ObjectStore& store, const Place& place) {
+  NIBBLE_RETURN_IF_ERROR(store.Delete(Inside(place, kListName)));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> keys, store.List(Inside(place, "")));
+  for (const std::string& key : keys) {
+    NIBBLE_RETURN_IF_ERROR(store.Delete({place.bucket, key}));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace nibble::s3

@@ -31,10 +31,15 @@ struct Copied {
 absl::StatusOr<Copied> PushDirectory(ObjectStore& store, const std::string& directory,
                                      const Place& place, bool overwrite);
 
-// Downloads a copy to a new directory. AlreadyExists if `directory` exists; NotFound if there is no
-// complete copy; DataLoss, naming the file, if it differs from what was uploaded.
+// Downloads a copy to a new directory, whose parents are made. AlreadyExists if `directory` exists;
+// NotFound if there is no complete copy; DataLoss, naming the file, if it differs from what was
+// uploaded.
 absl::StatusOr<Copied> PullDirectory(ObjectStore& store, const Place& place,
                                      const std::string& directory);
+
+// Removes every object below the place, complete copy or not: its list first, so that no copy is
+// taken for complete when it is not. OK if there is none.
+absl::Status RemoveDirectoryCopy(ObjectStore& store, const Place& place);
 
 }  // namespace nibble::s3
 

@@ -30,6 +30,7 @@ namespace nibble::s3 {
 namespace {
 
 constexpr int64_t kMostParts = 10'000;  // S3's own bound
+constexpr int kMostPages = 10;          // of uploads to abort
 
 std::string Variable(const char* name, const char* other = nullptr) {
   const char* value = std::getenv(name);
@@ -41,16 +42,26 @@ std::string NameOf(const Place& place) {
   return absl::StrCat("s3://", place.bucket, "/", place.key);
 }
 
+// The contents of all such elements.
+std::vector<absl::string_view> Elements(absl::string_view xml, absl::string_view name) {
+  const std::string open = absl::StrCat("<", name, ">");
+  const std::string close = absl::StrCat("</", name, ">");
+  std::vector<absl::string_view> found;
+  for (size_t at = xml.find(open); at != absl::string_view::npos; at = xml.find(open, at)) {
+    const size_t begin = at + open.size();
+    at = xml.find(close, begin);
+    if (at == absl::string_view::npos) break;
+    found.push_back(xml.substr(begin, at - begin));
+  }
+  return found;
+}
+
 // The text of the first such element; empty if there is none.
 std::string Element(absl::string_view xml, absl::string_view name) {
-  const std::string open = absl::StrCat("<", name, ">");
-  const size_t from = xml.find(open);
-  if (from == absl::string_view::npos) return "";
-  const size_t begin = from + open.size();
-  const size_t end = xml.find(absl::StrCat("</", name, ">"), begin);
-  if (end == absl::string_view::npos) return "";
+  const std::vector<absl::string_view> found = Elements(xml, name);
+  if (found.empty()) return "";
   return absl::StrReplaceAll(
-      xml.substr(begin, end - begin),
+      found.front(),
       {{"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", "\""}});
 }
 
@@ -164,11 +175,12 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> ObjectStore::Create(Options options
 
 absl::StatusOr<ObjectStore::Answer> ObjectStore::Send(
     const std::string& method, const Place& place, const std::map<std::string, std::string>& query,
-    const std::map<std::string, std::string>& headers, absl::string_view body) {
+    const std::map<std::string, std::string>& headers, absl::string_view body, Effort effort) {
   const std::string what = absl::StrCat(method, " ", NameOf(place));
   Backoff backoff(options_.backoff);
   absl::Status failure;
-  for (int tries = 0; tries < options_.tries; ++tries) {
+  const int most = effort == Effort::kOnce ? 1 : options_.tries;
+  for (int tries = 0; tries < most; ++tries) {
     if (tries > 0) {
       const std::chrono::milliseconds pause = backoff.Next();
       if (options_.wait) {
@@ -176,6 +188,9 @@ absl::StatusOr<ObjectStore::Answer> ObjectStore::Send(
       } else {
         std::this_thread::sleep_for(pause);
       }
+    }
+    if (effort != Effort::kOnce && options_.cancelled && options_.cancelled()) {
+      return absl::CancelledError(absl::StrCat(what, ": cancelled"));
     }
     Request request = {.method = method,
                        .path = absl::StrCat("/", place.bucket, "/", place.key),
@@ -263,8 +278,44 @@ absl::StatusOr<std::string> ObjectStore::PutFile(const Place& place, const std::
   const absl::Status status = PutParts(place, upload, file.get(), info.st_size, path, hash);
   if (status.ok()) return hash;
   // The store would keep the parts.
-  (void)Send("DELETE", place, {{"uploadId", upload}}, {}, "");
+  (void)Send("DELETE", place, {{"uploadId", upload}}, {}, "", Effort::kOnce);
   return status;
+}
+
+absl::StatusOr<std::vector<std::string>> ObjectStore::List(const Place& prefix) {
+  std::vector<std::string> keys;
+  std::map<std::string, std::string> query = {{"list-type", "2"}, {"prefix", prefix.key}};
+  while (true) {
+    NIBBLE_ASSIGN_OR_RETURN(const Answer answer, Send("GET", {prefix.bucket, ""}, query, {}, ""));
+    for (const absl::string_view object : Elements(answer.body, "Contents")) {
+      keys.push_back(Element(object, "Key"));
+    }
+    if (Element(answer.body, "IsTruncated") != "true") return keys;
+    query["continuation-token"] = Element(answer.body, "NextContinuationToken");
+    if (query["continuation-token"].empty()) {
+      return absl::InternalError(
+          absl::StrCat("listing ", NameOf(prefix), ": a page has no token for the next one"));
+    }
+  }
+}
+
+absl::Status ObjectStore::AbortUploads(const Place& prefix) {
+  const std::map<std::string, std::string> query = {{"prefix", absl::StrCat(prefix.key, "/")},
+                                                    {"uploads", ""}};
+  // A page has up to 1000, and those that were aborted are not listed again.
+  for (int page = 0; page < kMostPages; ++page) {
+    NIBBLE_ASSIGN_OR_RETURN(const Answer answer, Send("GET", {prefix.bucket, ""}, query, {}, ""));
+    const std::vector<absl::string_view> uploads = Elements(answer.body, "Upload");
+    if (uploads.empty()) return absl::OkStatus();
+    for (const absl::string_view upload : uploads) {
+      const absl::Status aborted = Send("DELETE", {prefix.bucket, Element(upload, "Key")},
+                                        {{"uploadId", Element(upload, "UploadId")}}, {}, "")
+                                       .status();
+      if (!aborted.ok() && !absl::IsNotFound(aborted)) return aborted;
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(NameOf(prefix), " has multipart uploads that do not end when aborted"));
 }
 
 absl::StatusOr<std::string> ObjectStore::Get(const Place& place, size_t max_bytes) {

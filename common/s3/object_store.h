@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -39,6 +40,8 @@ struct Options {
   std::chrono::seconds limit{60};  // without a byte sent or received
   // Waits between tries; null: sleeps.
   std::function<void(std::chrono::milliseconds)> wait;
+  // Whether to give up: asked before each request. Null: never.
+  std::function<bool()> cancelled;
 };
 
 // From the variables that AWS's programs use: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
@@ -59,11 +62,12 @@ class ObjectStore {
   static absl::StatusOr<std::unique_ptr<ObjectStore>> Create(Options options);
   ~ObjectStore();
 
-  // Errors name the object: NotFound; PermissionDenied (403, with the store's reason); Unavailable
-  // after the last try; Internal for other answers.
+  // Errors name the object: Cancelled; NotFound; PermissionDenied (403, with the store's reason);
+  // Unavailable after the last try; Internal for other answers.
   absl::Status Put(const Place& place, absl::string_view content);
   // Reads the file part by part. A file of more than one part is a multipart upload, which is
-  // aborted if a part fails. Returns the SHA-256 of what was sent.
+  // aborted if a part fails or the call is cancelled. Where that fails, too, or the process ends,
+  // the store keeps the parts: see AbortUploads. Returns the SHA-256 of what was sent.
   absl::StatusOr<std::string> PutFile(const Place& place, const std::string& path);
   // ResourceExhausted if the object has more than `max_bytes`.
   absl::StatusOr<std::string> Get(const Place& place, size_t max_bytes);
@@ -71,8 +75,17 @@ class ObjectStore {
   // written.
   absl::StatusOr<std::string> GetFile(const Place& place, int64_t bytes, const std::string& path);
   absl::Status Delete(const Place& place);
+  // The keys of all objects that begin with `prefix.key`, in the store's order.
+  absl::StatusOr<std::vector<std::string>> List(const Place& prefix);
+  // Aborts every multipart upload below PREFIX/, whoever began it, so that its parts are removed.
+  // FailedPrecondition if the store lists the same ones again and again.
+  absl::Status AbortUploads(const Place& prefix);
 
  private:
+  enum class Effort : char {
+    kFull,
+    kOnce,  // one try, even if cancelled: for requests that clean up
+  };
   struct Answer {
     int code = 0;
     std::string body;
@@ -83,7 +96,7 @@ class ObjectStore {
   absl::StatusOr<Answer> Send(const std::string& method, const Place& place,
                               const std::map<std::string, std::string>& query,
                               const std::map<std::string, std::string>& headers,
-                              absl::string_view body);
+                              absl::string_view body, Effort effort = Effort::kFull);
   absl::Status PutParts(const Place& place, const std::string& upload, int fd, int64_t bytes,
                         const std::string& path, std::string& hash);
 

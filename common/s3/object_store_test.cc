@@ -17,6 +17,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/files/files_testing.h"
 #include "common/mutex.h"
+#include "common/s3/copies.h"
 #include "common/s3/directory_copy.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -71,7 +72,7 @@ class FaultyServer {
   }
   bool uploading() {
     MutexLock lock(&mutex_);
-    return uploading_;
+    return !uploads_.empty();
   }
 
  private:
@@ -87,10 +88,14 @@ class FaultyServer {
       return;
     }
     const bool part = request.has_param("uploadId");
-    if (request.method == "POST" && request.has_param("uploads")) {
-      uploading_ = true;
+    if (request.method == "GET" && request.path == "/bucket/") {
+      response.set_content(request.has_param("uploads") ? Uploads(request) : Objects(request),
+                           "application/xml");
+    } else if (request.method == "POST" && request.has_param("uploads")) {
+      const std::string id = absl::StrCat("up/", ++began_);
+      uploads_[id] = request.path;
       parts_.clear();
-      response.set_content("<R><UploadId>up/1</UploadId></R>", "application/xml");
+      response.set_content("<R><UploadId>" + id + "</UploadId></R>", "application/xml");
     } else if (request.method == "PUT" && part) {
       parts_[std::stoi(request.get_param_value("partNumber"))] = request.body;
       response.set_header("ETag", "\"etag\"");
@@ -98,9 +103,9 @@ class FaultyServer {
       std::string all;
       for (const auto& [number, bytes] : parts_) all += bytes;
       objects_[request.path] = all;
-      uploading_ = false;
+      uploads_.erase(request.get_param_value("uploadId"));
     } else if (request.method == "DELETE" && part) {
-      uploading_ = false;
+      if (uploads_.erase(request.get_param_value("uploadId")) == 0) response.status = 404;
     } else if (request.method == "PUT") {
       objects_[request.path] = request.body;
     } else if (request.method == "DELETE") {
@@ -112,12 +117,40 @@ class FaultyServer {
     }
   }
 
+  // One upload of the prefix: pages are small.
+  std::string Uploads(const httplib::Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (const auto& [id, path] : uploads_) {
+      if (path.rfind("/bucket/" + request.get_param_value("prefix"), 0) != 0) continue;
+      return absl::StrCat("<R><Upload><Key>", path.substr(8), "</Key><UploadId>", id,
+                          "</UploadId></Upload></R>");
+    }
+    return "<R></R>";
+  }
+  // Two objects of the prefix.
+  std::string Objects(const httplib::Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::string page;
+    int listed = 0;
+    const std::string from = request.get_param_value("continuation-token");
+    for (const auto& [path, content] : objects_) {
+      if (path < from || path.rfind("/bucket/" + request.get_param_value("prefix"), 0) != 0) {
+        continue;
+      }
+      if (++listed > 2) {
+        return absl::StrCat("<R>", page, "<IsTruncated>true</IsTruncated><NextContinuationToken>",
+                            path, "</NextContinuationToken></R>");
+      }
+      absl::StrAppend(&page, "<Contents><Key>", path.substr(8), "</Key></Contents>");
+    }
+    return absl::StrCat("<R>", page, "<IsTruncated>false</IsTruncated></R>");
+  }
+
   httplib::Server server_;
   int port_ = 0;
   Mutex mutex_;
   std::map<std::string, std::string> objects_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::string> parts_ ABSL_GUARDED_BY(mutex_);
-  bool uploading_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, std::string> uploads_ ABSL_GUARDED_BY(mutex_);  // paths by id
+  int began_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::string> requests_ ABSL_GUARDED_BY(mutex_);
   std::string what_ ABSL_GUARDED_BY(mutex_);
   int code_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -173,6 +206,10 @@ TEST_F(ObjectStoreTest, ADirectoryReturnsAsItWas) {
   EXPECT_FALSE(fs::exists(directory_.Path("out/nibble-files.json")));
   EXPECT_THAT(pauses_, IsEmpty());
   EXPECT_TRUE(absl::IsAlreadyExists(Pull().status()));
+  // As to the data directory of a worker that has never run.
+  const auto below = PullDirectory(*store_, kPlace, directory_.Path("new/jobs/out"));
+  ASSERT_TRUE(below.ok()) << below.status();
+  EXPECT_EQ(Read("new/jobs/out/small"), "small");
 }
 
 TEST_F(ObjectStoreTest, TransientAnswersAreRepeatedWithGrowingPauses) {
@@ -248,6 +285,127 @@ TEST_F(ObjectStoreTest, LinksAreRefusedAndMissingDirectoriesNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("in/link"));
   EXPECT_TRUE(
       absl::IsNotFound(PushDirectory(*store_, directory_.Path("none"), kPlace, false).status()));
+}
+
+TEST_F(ObjectStoreTest, TheNewestCopiesOfAPrefixStayAndAreListed) {
+  const Place prefix = {"bucket", "lab/train-1"};
+  const std::string first = CopyName(10, 1), second = CopyName(20, 1), third = CopyName(15, 2);
+  EXPECT_EQ(first, "step-000000000010-attempt-0001");
+  EXPECT_EQ(ListCopies(*store_, prefix).value(), std::vector<std::string>());
+  // What an interrupted upload has left, and what is not ours.
+  server_.Set("/bucket/lab/train-1/" + CopyName(5, 1) + "/shard-0/large", "half");
+  server_.Set("/bucket/lab/train-1/step-best/model", "mine");
+  server_.Set("/bucket/lab/train-10/" + CopyName(5, 1) + "/small", "of another job");
+  for (const std::string& name : {first, second, third}) {
+    const Place place = {"bucket", "lab/train-1/" + name};
+    ASSERT_TRUE(PushDirectory(*store_, directory_.Path("in"), place, true).ok());
+    const auto removed = AddCopy(*store_, prefix, name, 2);
+    ASSERT_TRUE(removed.ok()) << removed.status();
+    EXPECT_EQ(*removed, name == first   ? std::vector<std::string>{CopyName(5, 1)}
+                        : name == third ? std::vector<std::string>{first}
+                                        : std::vector<std::string>());
+  }
+  EXPECT_THAT(ListCopies(*store_, prefix).value(), testing::ElementsAre(second, third));
+  EXPECT_EQ(server_.objects().size(), 2u * 4 + 1 + 2);
+  // Once more, as after a failure behind the upload: no name is listed twice.
+  ASSERT_TRUE(AddCopy(*store_, prefix, third, 2).ok());
+  EXPECT_THAT(ListCopies(*store_, prefix).value(), testing::ElementsAre(second, third));
+
+  server_.Set("/bucket/lab/train-1/nibble-copies.json", R"({"version": 1, "copies": ["../x"]})");
+  EXPECT_TRUE(absl::IsDataLoss(ListCopies(*store_, prefix).status()));
+  server_.Set("/bucket/lab/train-1/nibble-copies.json", R"({"version": 2})");
+  EXPECT_TRUE(absl::IsFailedPrecondition(ListCopies(*store_, prefix).status()));
+}
+
+TEST_F(ObjectStoreTest, ACopyThatIsMadeAgainIsNotListedMeanwhileAndKeepsNoOldFiles) {
+  const Place prefix = {"bucket", "lab/train-1"};
+  const std::string name = CopyName(10, 1);
+  const Place place = {"bucket", "lab/train-1/" + name};
+  ASSERT_TRUE(PushDirectory(*store_, directory_.Path("in"), place, false).ok());
+  ASSERT_TRUE(AddCopy(*store_, prefix, name, 2).ok());
+  server_.Set("/bucket/lab/train-1/" + name + "/of-another-host", "x");
+  ASSERT_EQ(BeginCopy(*store_, prefix, name), absl::OkStatus());
+  EXPECT_THAT(ListCopies(*store_, prefix).value(), IsEmpty());
+  EXPECT_EQ(server_.objects().size(), 1u);  // the list
+  ASSERT_TRUE(PushDirectory(*store_, directory_.Path("in"), place, false).ok());
+  ASSERT_TRUE(AddCopy(*store_, prefix, name, 2).ok());
+  EXPECT_THAT(ListCopies(*store_, prefix).value(), testing::ElementsAre(name));
+  EXPECT_EQ(server_.objects().size(), 1u + 4);
+}
+
+TEST_F(ObjectStoreTest, ARemovalThatFailedIsRepeatedByTheNextCopy) {
+  const Place prefix = {"bucket", "lab/train-1"};
+  ASSERT_TRUE(AddCopy(*store_, prefix, CopyName(10, 1), 1).ok());
+  server_.Set("/bucket/lab/train-1/" + CopyName(10, 1) + "/small", "small");
+  server_.Fail("DELETE", 403, 1);
+  EXPECT_TRUE(absl::IsPermissionDenied(AddCopy(*store_, prefix, CopyName(20, 1), 1).status()));
+  const auto removed = AddCopy(*store_, prefix, CopyName(30, 1), 1);
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_THAT(*removed, testing::ElementsAre(CopyName(10, 1)));
+}
+
+TEST_F(ObjectStoreTest, ACopyIsRemovedWithItsListFirst) {
+  ASSERT_TRUE(Push().ok());
+  server_.Fail("DELETE /bucket/run 7/step/small", 403, 1);
+  EXPECT_TRUE(absl::IsPermissionDenied(RemoveDirectoryCopy(*store_, kPlace)));
+  EXPECT_TRUE(absl::IsNotFound(Pull().status()));
+  ASSERT_TRUE(Push().ok());
+  EXPECT_EQ(RemoveDirectoryCopy(*store_, kPlace), absl::OkStatus());
+  EXPECT_TRUE(server_.objects().empty());
+  EXPECT_EQ(RemoveDirectoryCopy(*store_, kPlace), absl::OkStatus());
+}
+
+TEST_F(ObjectStoreTest, ACancelledUploadSendsNothingMore) {
+  Options options;
+  options.endpoint = server_.endpoint();
+  options.credentials = {"key", "secret", ""};
+  int asked = 0;
+  options.cancelled = [&asked] { return ++asked > 2; };
+  const auto store = ObjectStore::Create(options).value();
+  EXPECT_TRUE(
+      absl::IsCancelled(PushDirectory(*store, directory_.Path("in"), kPlace, false).status()));
+  EXPECT_EQ(server_.requests().size(), 2u);
+}
+
+TEST_F(ObjectStoreTest, ACancelledMultipartUploadIsAborted) {
+  Options options;
+  options.endpoint = server_.endpoint();
+  options.credentials = {"key", "secret", ""};
+  options.part_bytes = 1000;
+  int asked = 0;
+  options.cancelled = [&asked] { return ++asked > 2; };  // it began, and one part is there
+  const auto store = ObjectStore::Create(options).value();
+  EXPECT_TRUE(absl::IsCancelled(
+      store->PutFile({"bucket", "large"}, directory_.Path("in/shard-0/large")).status()));
+  EXPECT_THAT(server_.requests(),
+              testing::ElementsAre("POST uploads", "PUT partNumber", "DELETE uploadId"));
+  EXPECT_FALSE(server_.uploading());
+}
+
+TEST_F(ObjectStoreTest, PartsThatADeadServerKeptAreRemovedBeforeTheNextUpload) {
+  Options options;
+  options.endpoint = server_.endpoint();
+  options.credentials = {"key", "secret", ""};
+  options.part_bytes = 1000;
+  options.tries = 2;
+  options.wait = [](std::chrono::milliseconds) {};
+  int asked = 0;
+  // It is away from the second part on: it cannot be asked to abort the upload, either.
+  options.cancelled = [&] {
+    if (++asked == 3) server_.Fail("", 503, 1000);
+    return false;
+  };
+  const auto store = ObjectStore::Create(options).value();
+  for (const std::string name : {"run/a", "run/b", "runs/c"}) {
+    asked = 0;
+    EXPECT_TRUE(absl::IsUnavailable(
+        store->PutFile({"bucket", name}, directory_.Path("in/shard-0/large")).status()));
+    server_.Fail("", 0, 0);
+  }
+  EXPECT_EQ(store_->AbortUploads({"bucket", "run"}), absl::OkStatus());
+  EXPECT_TRUE(server_.uploading());  // runs/c is not below it
+  EXPECT_EQ(store_->AbortUploads({"bucket", "runs"}), absl::OkStatus());
+  EXPECT_FALSE(server_.uploading());
 }
 
 TEST(ObjectStore, PlacesAndEndpointsAreChecked) {

@@ -15,6 +15,7 @@ namespace nibble {
 
 BackupRunner::BackupRunner(const Clock& clock, CoordinatorMetrics& metrics, Options options)
     : clock_(clock), metrics_(metrics), options_(std::move(options)), next_ms_(clock.SteadyMs()) {
+  metrics_.BackupsBegin(options_.every_ms);
   // For requests; a failure is reported when the first backup fails.
   (void)MakeDirectories(options_.directory);
   thread_ = std::thread([this] { Run(); });

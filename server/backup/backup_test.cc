@@ -76,6 +76,7 @@ TEST_F(BackupRunnerTest, ABackupIsMadeAtTheStartAndAtEachInterval) {
   EXPECT_EQ(Metric("nibble_backups_total{result=\"made\"}"), 2);
   EXPECT_EQ(Metric("nibble_backup_time_seconds"), 5001);
   EXPECT_EQ(Metric("nibble_backup_bytes"), 1000);
+  EXPECT_EQ(Metric("nibble_backup_interval_seconds"), 1);
 }
 
 TEST_F(BackupRunnerTest, AFailedBackupIsCountedAndRepeatedSoonerThanTheInterval) {

@@ -25,6 +25,20 @@ bool IsHolder(const v1::CheckpointShard& shard, const std::string& worker) {
   return std::find(shard.holders().begin(), shard.holders().end(), worker) != shard.holders().end();
 }
 
+// Present holders that are not draining.
+int64_t StayingHolders(const State& state, const v1::CheckpointShard& shard) {
+  return std::count_if(shard.holders().begin(), shard.holders().end(), [&](const auto& holder) {
+    const v1::WorkerRecord* const worker = FindPresent(state, holder);
+    return worker != nullptr && worker->mode() != v1::WORKER_MODE_DRAINING;
+  });
+}
+
+// Whether copies of it are made: it is the newest good one of its job, or pinned.
+bool GetsCopies(const v1::Checkpoint& checkpoint, const v1::Checkpoint* newest) {
+  return &checkpoint == newest ||
+         (checkpoint.state() == v1::CHECKPOINT_STATE_COMMITTED && checkpoint.pins_size() > 0);
+}
+
 // The rank of each worker in one shard's order.
 class Order {
  public:
@@ -99,22 +113,18 @@ void AddReplicas(const State& state, const v1::Checkpoint& checkpoint, const Sha
   }
 }
 
-void AddTasks(const State& state, const v1::Checkpoint& checkpoint, const Shards& shards,
-              JobCare& care) {
-  std::map<std::string, int> held;
-  for (const v1::CheckpointShard* shard : shards) {
-    for (const std::string& holder : PresentHolders(state, *shard)) ++held[holder];
-  }
-  const auto most = std::max_element(
-      held.begin(), held.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == held.end()) return;
+void AddTasks(const State& state, const v1::Checkpoint& checkpoint, JobCare& care) {
+  const std::string most = FindMostHolder(state, checkpoint.ref());
+  if (most.empty()) return;
   for (const v1::CheckpointTask& task : checkpoint.tasks()) {
     if (task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED) continue;
-    v1::DesiredTask& desired = care.work[most->first].tasks.emplace_back();
+    const bool stays = FindPresent(state, task.worker()) != nullptr;
+    v1::DesiredTask& desired = care.work[stays ? task.worker() : most].tasks.emplace_back();
     *desired.mutable_ref() = checkpoint.ref();
     desired.set_task(task.number());
     desired.set_kind(task.kind());
     desired.set_destination(task.destination());
+    desired.set_keep(task.keep());
   }
 }
 
@@ -156,14 +166,29 @@ std::vector<std::string> PresentHolders(const State& state, const v1::Checkpoint
   return present;
 }
 
+std::string FindMostHolder(const State& state, const v1::CheckpointRef& ref) {
+  std::map<std::string, int> held;
+  for (const v1::CheckpointShard* shard : state.ShardsOf(ref)) {
+    for (const std::string& holder : PresentHolders(state, *shard)) ++held[holder];
+  }
+  const auto most = std::max_element(
+      held.begin(), held.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == held.end() ? "" : most->first;
+}
+
+std::optional<int32_t> FindAbsentShard(const State& state, const v1::CheckpointRef& ref) {
+  for (const v1::CheckpointShard* shard : state.ShardsOf(ref)) {
+    if (PresentHolders(state, *shard).empty()) return shard->rank();
+  }
+  return std::nullopt;
+}
+
 std::vector<std::string> NextHolders(const State& state, const v1::CheckpointRef& ref,
                                      const v1::CheckpointShard& shard, int copies,
                                      const std::vector<std::string>& takers) {
   const std::vector<std::string> present = PresentHolders(state, shard);
   // A draining worker is about to go: other workers get its copies before.
-  const auto staying = std::count_if(present.begin(), present.end(), [&](const auto& holder) {
-    return state.FindWorker(holder)->mode() != v1::WORKER_MODE_DRAINING;
-  });
+  const int64_t staying = StayingHolders(state, shard);
   std::vector<std::string> next;
   if (present.empty() || staying >= copies) return next;
   const Order order(ref, shard.rank());
@@ -224,12 +249,27 @@ bool IsUnwanted(const State& state, const std::string& worker, const v1::ShardRe
   }
   const v1::Checkpoint* const checkpoint = state.FindCheckpoint(report.ref());
   if (checkpoint == nullptr || !MayBeThinned(*checkpoint)) return false;
-  const auto others =
-      std::count_if(shard->holders().begin(), shard->holders().end(), [&](const auto& holder) {
-        const v1::WorkerRecord* const other = FindPresent(state, holder);
-        return other != nullptr && other->mode() != v1::WORKER_MODE_DRAINING;
-      });
-  return others >= copies && !Reliance(state, report.ref()).IsOn(worker, report.rank());
+  return StayingHolders(state, *shard) >= copies &&
+         !Reliance(state, report.ref()).IsOn(worker, report.rank());
+}
+
+int64_t CountSoleShards(const State& state, const std::string& worker) {
+  const v1::WorkerRecord* const leaving = FindPresent(state, worker);
+  if (leaving == nullptr || leaving->mode() != v1::WORKER_MODE_DRAINING ||
+      TakersOf(state).empty()) {
+    return 0;
+  }
+  int64_t sole = 0;
+  for (const auto& [job, record] : state.tables().jobs) {
+    const v1::Checkpoint* const newest = state.NewestGood(job);
+    for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(job)) {
+      if (!GetsCopies(*checkpoint, newest)) continue;
+      for (const v1::CheckpointShard* shard : state.ShardsOf(checkpoint->ref())) {
+        if (IsHolder(*shard, worker) && StayingHolders(state, *shard) == 0) ++sole;
+      }
+    }
+  }
+  return sole;
 }
 
 JobCare CareFor(const State& state, const std::string& job, int copies,
@@ -240,11 +280,10 @@ JobCare CareFor(const State& state, const std::string& job, int copies,
   for (const v1::Checkpoint* checkpoint : all) {
     const Shards shards = state.ShardsOf(checkpoint->ref());
     care.looks += 1 + static_cast<int64_t>(shards.size());
-    const bool good = checkpoint->state() == v1::CHECKPOINT_STATE_COMMITTED;
-    if (checkpoint == newest || (good && checkpoint->pins_size() > 0)) {
+    if (GetsCopies(*checkpoint, newest)) {
       AddReplicas(state, *checkpoint, shards, copies, takers, care);
     }
-    if (HasOpenTask(*checkpoint)) AddTasks(state, *checkpoint, shards, care);
+    if (HasOpenTask(*checkpoint)) AddTasks(state, *checkpoint, care);
     care.surplus =
         care.surplus || std::any_of(shards.begin(), shards.end(), [&](const auto* shard) {
           return !SurplusHolders(state, *checkpoint, *shard, copies).empty();

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,12 @@ std::vector<std::string> TakersOf(const State& state);
 // Present holders of a shard, in the order in which they got it.
 std::vector<std::string> PresentHolders(const State& state, const v1::CheckpointShard& shard);
 
+// The present worker that has most of the shards, the first by name; empty: none has any.
+std::string FindMostHolder(const State& state, const v1::CheckpointRef& ref);
+
+// The rank of the first shard that no present worker has; unset: there is none.
+std::optional<int32_t> FindAbsentShard(const State& state, const v1::CheckpointRef& ref);
+
 // The workers among `takers` that take a copy: as many as are missing, not counting draining
 // holders; none if no present worker has the shard.
 std::vector<std::string> NextHolders(const State& state, const v1::CheckpointRef& ref,
@@ -48,6 +55,10 @@ std::vector<std::string> SurplusHolders(const State& state, const v1::Checkpoint
 bool IsUnwanted(const State& state, const std::string& worker, const v1::ShardReport& report,
                 int copies);
 
+// The shards of which a present, draining worker has a copy and no present worker that stays has
+// one, of checkpoints that get copies (CareFor). 0 if no worker may take them. Looks at every job.
+int64_t CountSoleShards(const State& state, const std::string& worker);
+
 struct CheckpointWork {
   std::vector<v1::DesiredReplica> replicas;
   std::vector<v1::DesiredTask> tasks;
@@ -62,8 +73,10 @@ struct JobCare {
 
 // The work for a job's checkpoints. Every shard of the newest good checkpoint, and of pinned ones,
 // gets copies on `copies` present workers; other checkpoints keep their copies, up to as many. A
-// task goes to the first present worker that has most of the shards. The same state gives the same
-// work, so nothing moves back and forth. `takers`: TakersOf(state).
+// task goes to the first present worker that has most of the shards; an upload stays with the
+// worker that was chosen at its request while that is present, since two would write the same
+// objects. The same state gives the same work, so nothing moves back and forth. `takers`:
+// TakersOf(state).
 JobCare CareFor(const State& state, const std::string& job, int copies,
                 const std::vector<std::string>& takers);
 
@@ -74,7 +87,8 @@ MaybeUpdate DecideSurplus(const State& state, const std::string& job, int copies
 
 // Good checkpoints that the job's spec does not keep: all but the newest checkpoints.keep_last and
 // the steps that are multiples of checkpoints.keep_every. Checkpoints in use are not among them:
-// pinned, with a running task, loaded by the living attempt, or the origin of a fork.
+// pinned, with a requested task (an upload among them), loaded by the living attempt, or the origin
+// of a fork.
 std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::string& job);
 
 // Deletes one of them; unset if it has come into use.

@@ -281,6 +281,50 @@ TEST_F(CheckpointCareHoldersTest, CopiesOnADrainingWorkerAreReplacedBeforeTheyAr
   EXPECT_THAT(Surplus(), testing::UnorderedElementsAre("w1", "w2"));
 }
 
+TEST_F(CheckpointCareHoldersTest,
+       ShardsThatOnlyDrainingWorkersHaveAreCountedUntilOneThatStaysHasThem) {
+  EXPECT_EQ(CountSoleShards(state(), "w1"), 0);
+  SetMode("w1", v1::WORKER_MODE_DRAINING);
+  EXPECT_EQ(CountSoleShards(state(), "w1"), 2);  // of both ranks
+  EXPECT_EQ(CountSoleShards(state(), "w2"), 0);
+  Hold({"w2"});
+  EXPECT_EQ(CountSoleShards(state(), "w1"), 1);
+  SetMode("w2", v1::WORKER_MODE_DRAINING);
+  EXPECT_EQ(CountSoleShards(state(), "w1"), 2);
+  EXPECT_EQ(CountSoleShards(state(), "w2"), 1);
+  Hold({"w3"});
+  EXPECT_EQ(CountSoleShards(state(), "w2"), 0);
+  // An older checkpoint gets no copies: nobody waits for them.
+  ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());
+  EXPECT_EQ(CountSoleShards(state(), "w1"), 2);
+  // Nor is there anything to wait for where no worker may take a copy.
+  for (const std::string other : {"w3", "w4", "w5"}) SetMode(other, v1::WORKER_MODE_CORDONED);
+  EXPECT_EQ(CountSoleShards(state(), "w1"), 0);
+}
+
+TEST_F(CheckpointCareHoldersTest, AnUploadStaysWithItsWorkerWhileThatIsPresent) {
+  const auto uploaders = [this] {
+    std::vector<std::string> names;
+    for (const auto& [worker, work] : CareFor(state(), job_, kCopies, TakersOf(state())).work) {
+      if (!work.tasks.empty()) names.push_back(worker);
+    }
+    return names;
+  };
+  Hold({"w2"});
+  ASSERT_EQ(FindMostHolder(state(), ref_), "w1");
+  ASSERT_EQ(cluster_.Run(DecideUpload(state(), ref_, {.place = "s3://runs/lab", .worker = "w2"},
+                                      cluster_.caller())),
+            absl::OkStatus());
+  EXPECT_THAT(uploaders(), ElementsAre("w2")) << "w1 has more shards";
+  // One at a time.
+  const MaybeUpdate again =
+      DecideUpload(state(), ref_, {.place = "s3://runs/lab"}, cluster_.caller());
+  ASSERT_EQ(again.status(), absl::OkStatus());
+  EXPECT_FALSE(again->has_value());
+  Lose("w2");
+  EXPECT_THAT(uploaders(), ElementsAre("w1"));
+}
+
 TEST_F(CheckpointCareHoldersTest, AnOpenWorkersCopyStaysBeforeACordonedOnes) {
   Finish();
   Hold({"w2", "w3"});

@@ -75,6 +75,7 @@ Controller::Controller(Store& store, const Clock& clock, ControllerOptions optio
       sessions_(clock_, {.most = options_.max_sessions, .lease_ms = options_.lease_ms}, orphans_),
       recovery_(context_),
       keeper_(context_, sessions_),
+      uploads_(context_),
       reports_(context_, sessions_, recovery_, keeper_, watches_),
       scheduling_(context_, recovery_) {}
 
@@ -140,6 +141,7 @@ void Controller::HandleApplied(const Ledger::Applied& applied) {
     if (job->recent_attempts_size() > 0) AddWorkersOf(*job->recent_attempts().rbegin(), affected);
   }
   keeper_.NoteChanges(changed.checkpoints);
+  uploads_.NoteChanges(changed.checkpoints);
   watches_.Publish(state, changed.events, changed.jobs);
   for (const std::string& id : changed.jobs) requests_.AnswerSettled(state, id);
   sessions_.Notify(affected);
@@ -162,6 +164,7 @@ void Controller::Tick() {
   requests_.AnswerDue(now_ms);
   scheduling_.Tick(now_ms);
   keeper_.Tick();
+  uploads_.Tick();
   TrimHistory();
 }
 

@@ -10,6 +10,7 @@
 //   Recovery          what workers have and the store does not know
 //   SchedulingLoop    carries out plans of server/scheduler
 //   CheckpointKeeper  copies, retention, requested tasks
+//   CheckpointUploads copies in object storage
 //
 // Locks. Each part has a lock of its own, which it holds for its own data only: never while it
 // calls the ledger or a callback. The ledger's lock, which orders changes, may be held around them.
@@ -39,6 +40,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/controller/checkpoint_keeper.h"
+#include "server/controller/checkpoint_uploads.h"
 #include "server/controller/client_requests.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller_context.h"
@@ -131,6 +133,7 @@ class Controller {
   WorkerSessions sessions_;
   Recovery recovery_;
   CheckpointKeeper keeper_;
+  CheckpointUploads uploads_;
   WorkerReports reports_;
   SchedulingLoop scheduling_;
 

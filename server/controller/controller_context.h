@@ -32,6 +32,9 @@ struct ControllerOptions {
   // How long the answer to a change of a recipe waits for ranks to switch; 0: not at all.
   int64_t switch_wait_ms = 1000;
   int copies = 2;           // workers that store each shard of a newest checkpoint
+  // Where checkpoints are copied to, s3://BUCKET/PREFIX without a slash at its end; empty: nowhere.
+  std::string object_store;
+  int32_t object_store_keep = 2;  // newest copies of each job that stay
   double hang_factor = 20;  // a rank hangs after this multiple of its median step without one …
   int64_t hang_least_ms = 60'000;       // … and at least this long
   int64_t journal_updates = 1'000'000;  // kept for reading; entities are always kept

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/protocol/protocol_version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/controller/controller.h"
@@ -328,6 +329,17 @@ TEST(ControllerTest, AWorkerOfAnotherClusterIsRefused) {
   TestWorker worker(coordinator, "w1", 2);
   worker.report.set_cluster("elsewhere");
   EXPECT_TRUE(absl::IsFailedPrecondition(worker.Report()));
+}
+
+TEST(ControllerTest, AWorkerOfAProtocolTwoVersionsAheadIsRefusedByName) {
+  TestCoordinator coordinator;
+  TestWorker worker(coordinator, "w1", 2);
+  worker.report.mutable_identity()->set_protocol(kProtocolVersion + 1);
+  EXPECT_EQ(worker.Report(), absl::OkStatus());
+  worker.report.mutable_identity()->set_protocol(kProtocolVersion + 2);
+  const absl::Status refused = worker.Report();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("worker w1, version"));
 }
 
 TEST(ControllerTest, AWorkerIsNotifiedWhenItsDesiredStateChanges) {

@@ -310,6 +310,10 @@ void CoordinatorMetrics::CopiesMissing(int64_t copies) {
   book_.Set(Rows().copies_missing, {}, static_cast<double>(copies));
 }
 
+void CoordinatorMetrics::UploadsFailing(int64_t jobs) {
+  book_.Set(Rows().uploads_failing, {}, static_cast<double>(jobs));
+}
+
 void CoordinatorMetrics::LeaseExpired() { book_.Add(Rows().lease_expiries, {}); }
 
 void CoordinatorMetrics::Posted(absl::string_view result, int64_t events) {
@@ -321,6 +325,11 @@ void CoordinatorMetrics::Audited(absl::string_view outcome) {
 }
 
 void CoordinatorMetrics::AuditLost() { book_.Add(Rows().audit_lost, {}); }
+
+void CoordinatorMetrics::BackupsBegin(int64_t every_ms) {
+  book_.Set(Rows().backup_interval, {}, static_cast<double>(every_ms) / 1000);
+}
+
 void CoordinatorMetrics::BackupFound(absl::Time begun, uint64_t bytes) {
   book_.Set(Rows().backup_time, {}, absl::ToDoubleSeconds(begun - absl::UnixEpoch()));
   book_.Set(Rows().backup_bytes, {}, static_cast<double>(bytes));

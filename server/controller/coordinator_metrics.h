@@ -128,6 +128,7 @@ class CoordinatorMetrics {
                int64_t now_ms);
   void Planned(double seconds, const scheduler::Decisions& decisions);
   void CopiesMissing(int64_t copies);
+  void UploadsFailing(int64_t jobs);
   void LeaseExpired();
   // "delivered", "failed" or "given_up".
   void Posted(absl::string_view result, int64_t events);
@@ -135,6 +136,7 @@ class CoordinatorMetrics {
   void Audited(absl::string_view outcome);
   void AuditLost();
   // Backups of the store: the newest one when the program started, if any; then each one made.
+  void BackupsBegin(int64_t every_ms);  // 0: only on request
   void BackupFound(absl::Time begun, uint64_t bytes);
   void BackupMade(absl::Time begun, uint64_t bytes, double seconds);
   void BackupFailed();

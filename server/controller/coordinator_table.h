@@ -41,6 +41,9 @@ struct CoordinatorTable : ProgramTable {
   const MetricSpec& copies_missing = Gauge(
       "nibble_checkpoint_copies_missing", "shards", {},
       "Copies of checkpoint shards that workers were asked to make and that do not exist yet");
+  const MetricSpec& uploads_failing =
+      Gauge("nibble_checkpoint_uploads_failing_jobs", "jobs", {},
+            "Jobs whose last upload to object storage has failed; with --object-store");
   const MetricSpec& posts =
       Counter("nibble_notifications_total", "events", {"result"},
               "Job events posted to URLs of `notify`: delivered, given_up, or failed and retried");
@@ -120,6 +123,9 @@ struct CoordinatorTable : ProgramTable {
   const MetricSpec& backup_time =
       Gauge("nibble_backup_time_seconds", "seconds", {},
             "Begin of the newest backup of the store, in seconds since 1970");
+  const MetricSpec& backup_interval =
+      Gauge("nibble_backup_interval_seconds", "seconds", {},
+            "Time between backups of the store; 0: they are made only on request");
   const MetricSpec& backup_seconds =
       Gauge("nibble_backup_duration_seconds", "seconds", {},
             "Time that the newest backup took, including its verification");

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
+#include "server/controller/checkpoint_care.h"
 #include "server/state/entities.h"
 #include "server/state/limits.h"
 #include "server/state/views.h"
@@ -188,9 +189,13 @@ absl::StatusOr<v1::GetJobMetricsResponse> Answer(const ReadContext& context,
 absl::StatusOr<v1::ListCheckpointsResponse> Answer(const ReadContext& context,
                                                    const v1::ListCheckpointsRequest& request) {
   NIBBLE_ASSIGN_OR_RETURN(const Page page, ReadPage(request.page(), "checkpoints"));
-  NIBBLE_RETURN_IF_ERROR(FindJob(context.state, request.job()).status());
+  NIBBLE_ASSIGN_OR_RETURN(const v1::JobRecord* const job, FindJob(context.state, request.job()));
   std::vector<const v1::Checkpoint*> all = context.state.CheckpointsOf(request.job());
   v1::ListCheckpointsResponse response;
+  // With the first page only: clients merge pages.
+  if (page.after.empty() && job->has_uploads()) {
+    *response.mutable_uploads() = ViewUploads(context.state, *job);
+  }
   std::string last;
   for (auto it = all.rbegin(); it != all.rend(); ++it) {
     const std::string key = CheckpointKey((*it)->ref());
@@ -268,6 +273,7 @@ absl::StatusOr<v1::DescribeWorkerResponse> Answer(const ReadContext& context,
   }
   v1::DescribeWorkerResponse response;
   *response.mutable_worker() = WorkerNow(context, *worker);
+  response.mutable_worker()->set_sole_shards(CountSoleShards(context.state, request.worker()));
   return response;
 }
 

@@ -25,6 +25,7 @@ TEST(StoreFixture, AStoreOfFormatVersion1IsReadWithItsJobsAndHistory) {
   }
   ControllerOptions options;
   options.cluster = "fixture";
+  options.object_store = "s3://runs/lab";
   options.fresh_store_id = std::string(32, '8');  // unused: the store has an id
   TestCoordinator coordinator(options, store);
   EXPECT_EQ(coordinator.store().Verify(), absl::OkStatus());
@@ -48,6 +49,11 @@ TEST(StoreFixture, AStoreOfFormatVersion1IsReadWithItsJobsAndHistory) {
     EXPECT_NE(state.FindWorker("w1"), nullptr);
     EXPECT_NE(state.FindQueue("nights"), nullptr);
   });
+  // Nothing of it was ever uploaded; that begins with the first worker that has the checkpoint.
+  EXPECT_FALSE(running.has_uploads());
+  coordinator.Tick();
+  EXPECT_EQ(coordinator.Job("train-1").uploads().place(), "s3://runs/lab/train-1");
+  EXPECT_EQ(coordinator.Job("train-1").uploads().open().step(), 40);
   // It can be written to.
   v1::SubmitJobRequest request;
   request.set_request_id("after-upgrade");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/protocol/protocol_version.h"
 #include "common/status_macros.h"
 #include "server/controller/log.h"
 #include "server/state/decide.h"
@@ -31,6 +32,8 @@ v1::GangReport RevisionsOnly(const State& state, const std::string& worker,
 
 absl::Status WorkerReports::Check(const v1::ConnectRequest& report) const {
   NIBBLE_RETURN_IF_ERROR(CheckBounds(report));
+  const v1::WorkerIdentity& identity = report.identity();
+  NIBBLE_RETURN_IF_ERROR(CheckProtocol(identity.name(), identity.version(), identity.protocol()));
   const std::string& ours = context_.options.cluster;
   if (report.cluster().empty() || report.cluster() == ours) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("cluster: the worker belongs to '",

@@ -7,6 +7,7 @@
 #include "common/status_macros.h"
 #include "server/state/apply.h"
 #include "server/state/entities.h"
+#include "server/state/job_uploads.h"
 #include "server/state/limits.h"
 
 namespace nibble::apply {
@@ -37,6 +38,18 @@ void AddCheckpointEvent(const v1::CheckpointRef& ref, std::string text, const St
             .attempt = ref.attempt(),
             .step = ref.step()},
            stamp, *job, draft);
+}
+
+const char* TaskName(v1::CheckpointTaskKind kind) {
+  return kind == v1::CHECKPOINT_TASK_KIND_EXPORT   ? "export"
+         : kind == v1::CHECKPOINT_TASK_KIND_UPLOAD ? "upload"
+                                                   : "verification";
+}
+
+void RecordTask(const v1::CheckpointTaskSet& fact, Draft& draft) {
+  if (fact.task().kind() != v1::CHECKPOINT_TASK_KIND_UPLOAD) return;
+  v1::JobRecord& job = *draft.jobs.Edit(fact.ref().job());
+  RecordUpload(fact.ref(), fact.task(), *job.mutable_uploads());
 }
 
 bool Holds(const v1::CheckpointShard& shard, const std::string& worker) {
@@ -267,19 +280,20 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
   NIBBLE_ASSIGN_OR_RETURN(v1::Checkpoint* const checkpoint, EditExisting(draft, fact.ref()));
   NIBBLE_RETURN_IF_ERROR(CheckRange("task.kind", fact.task().kind(),
                                     v1::CHECKPOINT_TASK_KIND_VERIFY,
-                                    v1::CHECKPOINT_TASK_KIND_EXPORT));
+                                    v1::CHECKPOINT_TASK_KIND_UPLOAD));
   NIBBLE_RETURN_IF_ERROR(CheckRange("task.state", fact.task().state(),
                                     v1::CHECKPOINT_TASK_STATE_REQUESTED,
                                     v1::CHECKPOINT_TASK_STATE_FAILED));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("task.keep", fact.task().keep(), 0, kMaxUploadCopies));
   auto& tasks = *checkpoint->mutable_tasks();
   const int64_t latest = tasks.empty() ? 0 : tasks.rbegin()->number();
-  const bool is_export = fact.task().kind() == v1::CHECKPOINT_TASK_KIND_EXPORT;
+  const bool writes = fact.task().kind() != v1::CHECKPOINT_TASK_KIND_VERIFY;
   if (fact.task().state() == v1::CHECKPOINT_TASK_STATE_REQUESTED) {
     if (fact.task().number() != latest + 1) {
       return absl::InvalidArgumentError(
           absl::StrCat("task.number: ", fact.task().number(), "; the next is ", latest + 1));
     }
-    if (is_export && checkpoint->state() == v1::CHECKPOINT_STATE_DAMAGED) {
+    if (writes && checkpoint->state() == v1::CHECKPOINT_STATE_DAMAGED) {
       return absl::FailedPreconditionError(
           absl::StrCat("ref: the ", CheckpointText(fact.ref()), " is damaged"));
     }
@@ -291,10 +305,10 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
       tasks.erase(tasks.begin());
     }
     *tasks.Add() = fact.task();
+    RecordTask(fact, draft);
     AddCheckpointEvent(fact.ref(),
-                       is_export
-                           ? absl::StrCat("export to ", fact.task().destination(), " requested")
-                           : "verification requested",
+                       absl::StrCat(TaskName(fact.task().kind()), writes ? " to " : "",
+                                    fact.task().destination(), " requested"),
                        stamp, draft);
     return absl::OkStatus();
   }
@@ -311,9 +325,10 @@ absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft&
                                                       " has already ended"));
   }
   *task = fact.task();
+  RecordTask(fact, draft);
   AddCheckpointEvent(
       fact.ref(),
-      absl::StrCat(is_export ? "export " : "verification ",
+      absl::StrCat(TaskName(fact.task().kind()), " ",
                    fact.task().state() == v1::CHECKPOINT_TASK_STATE_DONE ? "done" : "failed",
                    fact.task().detail().empty() ? "" : ": ",
                    Clip(fact.task().detail(), kMaxClause)),

@@ -183,6 +183,23 @@ MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, con
 MaybeUpdate DecideTaskReport(const State& state, const std::string& worker,
                              const v1::TaskReport& report, const Caller& caller);
 
+// decide_requests.cc: requests by the coordinator.
+
+struct UploadOrder {
+  std::string place;   // s3://BUCKET/PREFIX of the job
+  int32_t keep = 0;    // newest copies of the job that stay there
+  std::string worker;  // that uploads; empty: whichever has most of the shards
+};
+
+// Requests the upload of a checkpoint. Unset if it is not a good checkpoint, or an upload of the
+// job has not ended.
+MaybeUpdate DecideUpload(const State& state, const v1::CheckpointRef& ref, const UploadOrder& order,
+                         const Caller& caller);
+
+// Ends the job's upload as failed, since no worker can finish it. Unset if none is open.
+MaybeUpdate DecideUploadLost(const State& state, const std::string& job, const std::string& why,
+                             const Caller& caller);
+
 // decide_failure.cc: timeouts and failures.
 
 // A daemon registers. A new incarnation ends the attempts that relied on the old one.

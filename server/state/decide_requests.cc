@@ -324,6 +324,44 @@ absl::StatusOr<Decision<v1::ExportCheckpointResponse>> Decide(
       });
 }
 
+MaybeUpdate DecideUpload(const State& state, const v1::CheckpointRef& ref, const UploadOrder& order,
+                         const Caller& caller) {
+  const v1::Checkpoint* const checkpoint = state.FindCheckpoint(ref);
+  const v1::JobRecord* const job = state.FindJob(ref.job());
+  if (checkpoint == nullptr || checkpoint->state() != v1::CHECKPOINT_STATE_COMMITTED ||
+      job->uploads().has_open()) {
+    return std::nullopt;
+  }
+  v1::Update update = decide::NextUpdate(state, caller);
+  (void)AddTask(state, ref, v1::CHECKPOINT_TASK_KIND_UPLOAD, order.place, update);
+  v1::CheckpointTask& task =
+      *update.mutable_facts()->rbegin()->mutable_checkpoint_task_set()->mutable_task();
+  task.set_keep(order.keep);
+  task.set_worker(order.worker);
+  return decide::Checked(state, std::move(update));
+}
+
+MaybeUpdate DecideUploadLost(const State& state, const std::string& job, const std::string& why,
+                             const Caller& caller) {
+  const v1::JobRecord* const record = state.FindJob(job);
+  if (record == nullptr || !record->uploads().has_open()) return std::nullopt;
+  const v1::CheckpointRef& ref = record->uploads().open();
+  v1::Update update = decide::NextUpdate(state, caller);
+  for (const v1::CheckpointTask& task : state.FindCheckpoint(ref)->tasks()) {
+    if (task.kind() != v1::CHECKPOINT_TASK_KIND_UPLOAD ||
+        task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED) {
+      continue;
+    }
+    v1::CheckpointTaskSet& set = *update.add_facts()->mutable_checkpoint_task_set();
+    *set.mutable_ref() = ref;
+    *set.mutable_task() = task;
+    set.mutable_task()->set_state(v1::CHECKPOINT_TASK_STATE_FAILED);
+    set.mutable_task()->set_detail(why);
+    set.mutable_task()->set_ended_unix_ms(update.time_unix_ms());
+  }
+  return decide::Checked(state, std::move(update));
+}
+
 absl::StatusOr<Decision<v1::PinCheckpointResponse>> Decide(const State& state,
                                                            const v1::PinCheckpointRequest& request,
                                                            const Caller& caller) {

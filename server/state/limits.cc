@@ -64,6 +64,7 @@ constexpr FieldLimit kLimits[] = {
     {"flag", kMaxReasonBytes},
     {"trouble", kMaxReasonBytes},
     {"problem", kMaxReasonBytes},
+    {"JobUploads.error", kMaxReasonBytes},
     {"RecipeRevision.refused", kMaxReasonBytes},
     {"summary", kMaxReasonBytes},
     {"JobEvent.text", kMaxReasonBytes},
@@ -72,6 +73,7 @@ constexpr FieldLimit kLimits[] = {
     {"address", kMaxPathBytes},
     {"http_address", kMaxPathBytes},
     {"destination", kMaxPathBytes},
+    {"JobUploads.place", kMaxPathBytes},
     {"url", kMaxPathBytes},
     {"sources", kMaxHolders, kMaxPathBytes},
     // Whole documents.
@@ -106,6 +108,7 @@ constexpr FieldLimit kLimits[] = {
     {"flags", kMaxFlags, kMaxReasonBytes},
     {"pins", kMaxPins, kMaxAuthorBytes},
     {"Checkpoint.tasks", kMaxTasks},
+    {"JobUploads.copies", kMaxUploadCopies},
     {"ConnectRequest.tasks", kMaxFacts},
     {"ConnectResponse.tasks", kMaxFacts},
     {"holders", kMaxHolders, kMaxNameBytes},

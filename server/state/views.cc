@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/state/entities.h"
+#include "server/state/job_uploads.h"
 
 namespace nibble {
 namespace {
@@ -32,6 +33,14 @@ std::string TroubleOf(const v1::Attempt& attempt) {
 }
 
 }  // namespace
+
+v1::JobUploads ViewUploads(const State& state, const v1::JobRecord& job) {
+  v1::JobUploads view = job.uploads();
+  if (view.failures() > 0 && !view.has_open() && state.NewestGood(job.id()) != nullptr) {
+    view.set_retry_unix_ms(view.failed_unix_ms() + UploadPauseMs(view.failures()));
+  }
+  return view;
+}
 
 v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress& live,
                 absl::string_view pending) {
@@ -60,6 +69,7 @@ v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress
   view.set_not_before_unix_ms(job.not_before_unix_ms());
   *view.mutable_blames() = job.blames();
   *view.mutable_notify() = job.notify();
+  if (job.has_uploads()) *view.mutable_uploads() = ViewUploads(state, job);
   const v1::TimelineRecord& timeline = *state.FindTimeline(job.id());
   view.set_latest_revision(timeline.revisions().rbegin()->number());
   view.set_revision_in_force(timeline.in_force());

@@ -22,6 +22,9 @@ namespace nibble {
 v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress& live,
                 absl::string_view pending);
 
+// The job's uploads with the time of the next try, if there is something to upload.
+v1::JobUploads ViewUploads(const State& state, const v1::JobRecord& job);
+
 // Leaves out `last_heard_ms`, which is not durable.
 v1::Worker ViewWorker(const State& state, const v1::WorkerRecord& worker);
 

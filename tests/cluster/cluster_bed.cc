@@ -80,7 +80,7 @@ ClusterBed::ClusterBed(const Options& options) : lease_(options.lease), root_(Ma
   WriteCorpus(corpus(), kDocuments);
   LocalCluster::Options& cluster = cluster_options_;
   cluster = {.directory = root_ + "/cluster",
-             .programs = TestPrograms(),
+             .programs = options.programs,
              .coordinator_flags = options.coordinator_flags,
              .worker_flags = options.worker_flags,
              // A killed daemon leaves temporary files only here.
@@ -377,6 +377,18 @@ void ClusterBed::Kill(const std::string& role) {
   EXPECT_TRUE(killed.ok()) << killed;
   const absl::Status ended = cluster_->AwaitEnd(role, kPatience);
   EXPECT_TRUE(ended.ok()) << ended;
+}
+
+void ClusterBed::Stop(const std::string& role, std::chrono::milliseconds grace) {
+  const absl::Status asked = cluster_->Signal(role, SIGTERM);
+  EXPECT_TRUE(asked.ok()) << asked;
+  const absl::Status ended = cluster_->AwaitEnd(role, grace);
+  EXPECT_TRUE(ended.ok()) << ended;
+}
+
+void ClusterBed::SetPrograms(const ClusterPrograms& programs) {
+  cluster_options_.programs = programs;
+  cluster_ = std::make_unique<LocalCluster>(cluster_options_);
 }
 
 void ClusterBed::SetCoordinatorFlags(std::vector<std::string> flags) {

@@ -67,6 +67,7 @@ class ClusterBed {
     bool disks = false;
     bool coordinator_disk = false;  // as `disks`, for the coordinator's data
     bool late_devices = false;      // ranks train on the late device (kernels/late)
+    ClusterPrograms programs = TestPrograms();
     std::vector<std::string> coordinator_flags, worker_flags;
   };
 
@@ -176,10 +177,14 @@ class ClusterBed {
 
   // SIGKILL; returns when the process has ended.
   void Kill(const std::string& role);
+  // SIGTERM; a test failure if the process has not ended within the grace.
+  void Stop(const std::string& role, std::chrono::milliseconds grace);
   // Starts the process; returns when it is ready.
   void Restart(const std::string& role);
   // For the next start of the coordinator, in addition to the flags that every test sets.
   void SetCoordinatorFlags(std::vector<std::string> flags);
+  // For the next start of each role.
+  void SetPrograms(const ClusterPrograms& programs);
 
  private:
   void TakeDown();

@@ -4,7 +4,8 @@
 # coordinator's API (foreign_client.py), TensorBoard on its event files (tensorboard_check.py),
 # OpenTelemetry's messages on its traces (otlp_check.py), and llm-compressor, compressed-tensors,
 # lm-eval and megatron-core on its weights, figures and data (parity_check.py); and reads its dashboards with the models of Grafana's SDK, of the oldest and of a
-# recent version (dashboards_check.py); and uploads to moto's S3 server (object_store_check.py):
+# recent version (dashboards_check.py); and uploads to moto's S3 server (object_store_check.py, and
+# a whole cluster with object_store_cluster_check.py):
 #   tests/interop/interop.sh
 # There is an environment for each requirements file, in ${XDG_CACHE_HOME:-~/.cache}/nibble; it is
 # made again when the file changes. PyPI's torch includes CUDA (some 5 GB, twice: the packages of
@@ -34,7 +35,7 @@ choose_environment() {
 install_packages python3-venv
 export PYTHONDONTWRITEBYTECODE=1
 bazel build "$(bazel_flags)" //$here:hf-logits //$here:export-random //$here:export-tokenizer \
-  //$here:encode-texts //$here:yaml-of-json //client:nibble //server:nibble-coordinator //worker/trainer/loop:nibble-trainer
+  //$here:encode-texts //$here:yaml-of-json //client:nibble //server:nibble-coordinator //worker/agent:nibble-worker //worker/trainer/loop:nibble-trainer
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/parity"
@@ -59,6 +60,8 @@ choose_environment $here/requirements-opentelemetry.txt
 
 choose_environment $here/requirements-object-store.txt
 "$python" $here/object_store_check.py bazel-bin/client/nibble "$work"
+"$python" $here/object_store_cluster_check.py bazel-bin/client/nibble bazel-bin/server/nibble-coordinator \
+  bazel-bin/worker/agent/nibble-worker bazel-bin/worker/trainer/loop/nibble-trainer "$work"
 
 choose_environment $here/requirements-parity.txt
 "$python" $here/parity_check.py bazel-bin/client/nibble bazel-bin/$here/hf-logits \

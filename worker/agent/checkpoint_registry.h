@@ -136,6 +136,9 @@ class CheckpointRegistry {
   // Makes it loadable by its step: commits it if necessary, and reopens another attempt's committed
   // checkpoint of the same step. NotFound names the shards that are not here.
   absl::Status MakeLoadable(const v1::CheckpointRef& ref);
+  // Links the files of the checkpoint, which is loadable, in `directory`, under the name that it has
+  // in its store. NotFound if it is not here.
+  absl::Status LinkInto(const v1::CheckpointRef& ref, const std::string& directory) const;
 
  private:
   using CommitResult = absl::StatusOr<CheckpointStore::CommitReport>;

@@ -2,8 +2,12 @@
 
 #include "worker/agent/checkpoint_registry.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/files/files.h"
 #include "common/status_macros.h"
 
 namespace nibble {
@@ -12,6 +16,26 @@ namespace {
 absl::Status NothingOf(const std::string& job) {
   return absl::NotFoundError(
       absl::StrCat("checkpoint: no shard of job '", job, "' is on this worker"));
+}
+
+// Makes a directory with hard links to the regular files below `from`, and its parents.
+absl::Status LinkTree(const std::string& from, const std::string& to) {
+  namespace fs = std::filesystem;
+  NIBBLE_RETURN_IF_ERROR(MakeDirectories(to));
+  std::error_code error;
+  fs::recursive_directory_iterator at(from, error);
+  for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
+    const std::string path = to + "/" + at->path().lexically_relative(from).string();
+    std::error_code failed;
+    if (at->is_directory(failed)) {
+      NIBBLE_RETURN_IF_ERROR(MakeDirectories(path));
+    } else if (at->is_regular_file(failed)) {
+      fs::create_hard_link(at->path(), path, failed);
+      if (failed) return absl::ErrnoToStatus(failed.value(), absl::StrCat("linking ", path));
+    }
+  }
+  return error ? absl::ErrnoToStatus(error.value(), absl::StrCat("reading ", from))
+               : absl::OkStatus();
 }
 
 }  // namespace
@@ -191,6 +215,20 @@ absl::Status CheckpointRegistry::MakeLoadable(const v1::CheckpointRef& ref) {
     NIBBLE_RETURN_IF_ERROR(ReopenHere(other, disk));
   }
   return committed ? absl::OkStatus() : CommitHere(key, disk);
+}
+
+absl::Status CheckpointRegistry::LinkInto(const v1::CheckpointRef& ref,
+                                          const std::string& directory) const {
+  const JobStore* const job = FindJob(ref.job());
+  if (job == nullptr) return NothingOf(ref.job());
+  const MutexLock disk(&DiskOf(ref.job()));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, job->store().Committed());
+  const auto found = std::find_if(committed.begin(), committed.end(), [&](const auto& one) {
+    return one.step == ref.step() && one.attempt == ref.attempt();
+  });
+  if (found == committed.end()) return NothingOf(ref.job());
+  const std::string name = DirectoryName(*found);
+  return LinkTree(job->store().path() + "/" + name, directory + "/" + name);
 }
 
 }  // namespace nibble

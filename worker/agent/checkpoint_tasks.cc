@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status_macros.h"
+#include "worker/agent/checkpoint_upload.h"
 #include "worker/agent/gang_rules.h"
 
 namespace nibble {
@@ -40,6 +41,7 @@ CheckpointTasks::~CheckpointTasks() {
   }
   if (!exporter.empty()) (void)options_.supervisor->Kill(exporter);
   thread_.Stop();
+  uploads_.Stop();
 }
 
 void CheckpointTasks::Want(const std::vector<v1::DesiredTask>& tasks) {
@@ -48,7 +50,10 @@ void CheckpointTasks::Want(const std::vector<v1::DesiredTask>& tasks) {
   for (const v1::DesiredTask& task : tasks) {
     const std::string key = KeyOf(task);
     keys.insert(key);
-    if (known_.insert(key).second) thread_.Post([this, task] { Run(task); });
+    if (!known_.insert(key).second) continue;
+    (task.kind() == v1::CHECKPOINT_TASK_KIND_UPLOAD ? uploads_ : thread_).Post([this, task] {
+      Run(task);
+    });
   }
   std::erase_if(reports_, [&](const auto& one) { return !keys.contains(one.first); });
   known_ = std::move(keys);
@@ -69,7 +74,8 @@ void CheckpointTasks::Run(const v1::DesiredTask& task) {
     if (!known_.contains(key) || reports_.contains(key)) return;
   }
   v1::TaskReport report = CarryOut(task);
-  if (cancellation_.cancelled()) return;
+  // Cancelled: if it is wanted again, it was posted again.
+  if (cancellation_.cancelled() || report.state() == v1::CHECKPOINT_TASK_STATE_UNSPECIFIED) return;
   {
     const MutexLock lock(&mutex_);
     if (known_.contains(key)) reports_[key] = std::move(report);
@@ -91,6 +97,11 @@ v1::TaskReport CheckpointTasks::CarryOut(const v1::DesiredTask& task) {
     // Copies elsewhere may be intact; damage here is reported by shard, by VerifyHere.
     report.set_damaged(absl::IsDataLoss(exported.status()) && !FindDamageHere(task));
     report.set_detail(exported.ok() ? *exported : std::string(exported.status().message()));
+  } else if (task.kind() == v1::CHECKPOINT_TASK_KIND_UPLOAD) {
+    const absl::StatusOr<std::string> uploaded = Upload(task);
+    if (uploaded.ok()) report.set_state(v1::CHECKPOINT_TASK_STATE_DONE);
+    if (absl::IsCancelled(uploaded.status())) report.clear_state();
+    report.set_detail(uploaded.ok() ? *uploaded : std::string(uploaded.status().message()));
   } else {
     report.set_detail(absl::StrCat("kind: ", task.kind(), " is not a kind that this worker knows"));
   }
@@ -162,15 +173,34 @@ void CheckpointTasks::Verify(const v1::DesiredTask& task, v1::TaskReport& report
   report.set_detail(absl::StrJoin(reasons, "; "));
 }
 
-absl::StatusOr<std::string> CheckpointTasks::Export(const v1::DesiredTask& task) {
+absl::Status CheckpointTasks::Gather(const v1::DesiredTask& task) {
   const v1::CheckpointRef& ref = task.ref();
-  NIBBLE_RETURN_IF_ERROR(options_.roots.Check("destination", task.destination()));
   for (const v1::DesiredReplica& shard : task.shards()) {
     if (options_.registry->CrcOf(ref, shard.rank()).ok()) continue;
     NIBBLE_RETURN_IF_ERROR(
         options_.fetcher->Fetch(shard, /*input=*/true, cancellation_, [](int64_t) {}));
   }
-  NIBBLE_RETURN_IF_ERROR(options_.registry->MakeLoadable(ref));
+  return options_.registry->MakeLoadable(ref);
+}
+
+absl::StatusOr<std::string> CheckpointTasks::Upload(const v1::DesiredTask& task) {
+  NIBBLE_RETURN_IF_ERROR(Gather(task));
+  // Good copies in object storage make room for this one.
+  if (FindDamageHere(task)) {
+    return absl::DataLossError(absl::StrCat("the copy of ", options_.worker, " is damaged"));
+  }
+  return UploadCheckpoint(*options_.registry,
+                          absl::StrCat(options_.jobs_directory, "/", task.ref().job()), task,
+                          [this, key = KeyOf(task)] {
+                            if (cancellation_.cancelled()) return true;
+                            const MutexLock lock(&mutex_);
+                            return !known_.contains(key);
+                          });
+}
+
+absl::StatusOr<std::string> CheckpointTasks::Export(const v1::DesiredTask& task) {
+  NIBBLE_RETURN_IF_ERROR(options_.roots.Check("destination", task.destination()));
+  NIBBLE_RETURN_IF_ERROR(Gather(task));
   NIBBLE_ASSIGN_OR_RETURN(const ProcessExit exit, RunExporter(task));
   const std::string output(absl::StripAsciiWhitespace(exit.log_tail));
   if (exit.ok()) return output;

@@ -1,10 +1,12 @@
 // The coordinator's orders about checkpoints, carried out in the background.
 //
 // CheckpointTasks verifies checkpoints and exports them as Hugging Face directories, one task after
-// the other. Shards that are not here are read from, or for an export fetched from, the workers
-// that have them. An export runs in its own process (nibble-export), so that its memory is not the
-// daemon's. A verification fails with `damaged` only if some shard has no intact copy; damaged
-// copies beside an intact one are named.
+// the other, and uploads them to object storage (checkpoint_upload.h) beside that. Shards that are
+// not here are read from, or for an export or upload fetched from, the workers that have them. An
+// export runs in its own process (nibble-export), so that its memory is not the daemon's. A
+// verification fails with `damaged` only if some shard has no intact copy; damaged copies beside an
+// intact one are named. An upload that is no longer wanted is cancelled: another worker may make
+// it.
 //
 // ReplicaKeeper fetches the replicas that this worker is to store, one transfer at a time. A failed
 // transfer is tried again after growing waits; one that is no longer wanted is cancelled.
@@ -65,6 +67,7 @@ class CheckpointTasks {
 
  private:
   void Run(const v1::DesiredTask& task);
+  // Without a state: it was cancelled.
   v1::TaskReport CarryOut(const v1::DesiredTask& task);
   void Verify(const v1::DesiredTask& task, v1::TaskReport& report);
   // Reads the copy here; a damaged one is reported.
@@ -74,7 +77,10 @@ class CheckpointTasks {
   // `chunks`: the number read. DataLoss if no copy is intact.
   absl::Status VerifyShard(const v1::DesiredReplica& shard, int64_t& chunks,
                            std::vector<std::string>& notes);
+  // Fetches the shards that are not here.
+  absl::Status Gather(const v1::DesiredTask& task);
   absl::StatusOr<std::string> Export(const v1::DesiredTask& task);
+  absl::StatusOr<std::string> Upload(const v1::DesiredTask& task);
   absl::StatusOr<ProcessExit> RunExporter(const v1::DesiredTask& task);
 
   const Options options_;
@@ -84,6 +90,7 @@ class CheckpointTasks {
   std::map<std::string, v1::TaskReport> reports_ ABSL_GUARDED_BY(mutex_);  // of ended tasks
   std::string exporter_ ABSL_GUARDED_BY(mutex_);  // name of its process; empty: none was started
   TaskThread thread_;
+  TaskThread uploads_;  // may wait for a network for very long
 };
 
 class ReplicaKeeper {

@@ -34,6 +34,7 @@
 #include "common/listen_address.h"
 #include "common/process/spawn.h"
 #include "common/process/standard_descriptors.h"
+#include "common/protocol/protocol_version.h"
 #include "common/service/service_manager.h"
 #include "common/status_macros.h"
 #include "common/version/build_version.h"
@@ -146,6 +147,7 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   identity.set_address(arguments.address);
   identity.set_slots(std::max(arguments.slots, 1));
   identity.set_version(nibble::BuildVersion());
+  identity.set_protocol(nibble::kProtocolVersion);
   identity.mutable_hardware()->set_device(nibble::v1::DEVICE_CPU);
   std::vector<nibble::Card> cards;
   if (arguments.device != "cpu") {

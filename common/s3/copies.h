@@ -1,0 +1,46 @@
+// Several copies of a run's checkpoints, each a directory (directory_copy.h) under one prefix, and
+// the object PREFIX/nibble-copies.json, which lists complete ones only, the newest last:
+//
+//   {"version": 1, "copies": ["step-000000000040-attempt-0002"]}
+//
+// One writer at a time: a list that two write at once may lose a name, but names no incomplete
+// copy.
+//
+// Ownership: borrows the store during the call. Thread-safety: that of the store.
+#ifndef NIBBLE_COMMON_S3_COPIES_H_
+#define NIBBLE_COMMON_S3_COPIES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/s3/object_store.h"
+
+namespace nibble::s3 {
+
+// Empty if there is no list. DataLoss if it is not one; FailedPrecondition, naming both, for a
+// newer version.
+absl::StatusOr<std::vector<std::string>> ListCopies(ObjectStore& store, const Place& prefix);
+
+// The name of the copy of a checkpoint: "step-000000000040-attempt-0002".
+std::string CopyName(int64_t step, int64_t attempt);
+
+// Before the upload of the copy PREFIX/`name`: takes it off the list and removes what is there of
+// it, since an earlier try, perhaps on another host, may have had other files; and aborts the
+// multipart uploads below PREFIX/, which are left where an upload was killed, or could not reach
+// the store to abort them.
+absl::Status BeginCopy(ObjectStore& store, const Place& prefix, const std::string& name);
+
+// Lists the copy PREFIX/`name`, which is complete, as the newest of at most `keep`, and removes
+// every other directory below PREFIX that has the name of a copy: copies that are listed no longer,
+// and what interrupted uploads and removals have left. Returns the names of those that were
+// removed. If a removal fails, the next call repeats it.
+absl::StatusOr<std::vector<std::string>> AddCopy(ObjectStore& store, const Place& prefix,
+                                                 const std::string& name, size_t keep);
+
+}  // namespace nibble::s3
+
+#endif  // NIBBLE_COMMON_S3_COPIES_H_
