@@ -22,9 +22,16 @@ Clerk::Clerk(ClusterBed& bed)
       spec_(TinyJob{.name = kName, .ranks = 64, .batch = 64}.Yaml(bed.corpus())),
       thread_([this] { Run(); }) {}
 
+Clerk::Acknowledged Clerk::Known() const {
+  MutexLock lock(&mutex_);
+  return known_;
+}
+
 void Clerk::Stop() {
   end_ = true;
-  if (thread_.joinable()) thread_.join();
+  if (!thread_.joinable()) return;
+  thread_.join();
+  EXPECT_EQ(failure_, "");
 }
 
 template <class Request, class Response>
@@ -50,19 +57,23 @@ void Clerk::Run() {
     submit.set_spec_yaml(absl::StrReplaceAll(spec_, {{kName, name}}));
     v1::SubmitJobResponse submitted;
     if (!Call(kSubmitJob, submit, &submitted)) return;
-    submitted_[submitted.job().id()] = name;
+    {
+      MutexLock lock(&mutex_);
+      known_.submitted[submitted.job().id()] = name;
+    }
     v1::KillJobRequest kill = OfJob<v1::KillJobRequest>(submitted.job().id());
     kill.set_request_id(absl::StrCat("kill-", name));
     v1::KillJobResponse killed;
     if (!Call(kKillJob, kill, &killed)) return;
-    ended_[submitted.job().id()] = name;
+    {
+      MutexLock lock(&mutex_);
+      known_.ended[submitted.job().id()] = name;
+    }
     (void)AwaitAnyEnd({}, kPause);
   }
 }
 
-int64_t Clerk::ExpectNothingLost(const std::string& job) {
-  Stop();
-  EXPECT_EQ(failure_, "");
+void Clerk::ExpectKept(const Acknowledged& acknowledged) {
   std::map<std::string, int> times;  // by name
   v1::ListJobsRequest list;
   list.mutable_page()->set_size(1000);
@@ -70,18 +81,25 @@ int64_t Clerk::ExpectNothingLost(const std::string& job) {
     const v1::ListJobsResponse page = bed_.Ask(kListJobs, list);
     for (const v1::Job& one : page.jobs()) {
       ++times[one.name()];
-      if (ended_.contains(one.id())) {
+      if (acknowledged.ended.contains(one.id())) {
         EXPECT_EQ(one.state(), v1::JOB_STATE_CANCELLED) << one.ShortDebugString();
       }
-      const auto known = submitted_.find(one.id());
-      if (known != submitted_.end()) {
+      const auto known = acknowledged.submitted.find(one.id());
+      if (known != acknowledged.submitted.end()) {
         EXPECT_EQ(one.name(), known->second);
       }
     }
     list.mutable_page()->set_token(page.next_token());
   } while (!list.page().token().empty());
-  for (const auto& [id, name] : submitted_) EXPECT_EQ(times[name], 1) << id << " " << name;
+  for (const auto& [id, name] : acknowledged.submitted) {
+    EXPECT_EQ(times[name], 1) << id << " " << name;
+  }
+}
 
+int64_t Clerk::ExpectNothingLost(const std::string& job) {
+  Stop();
+  const Acknowledged known = Known();
+  ExpectKept(known);
   std::map<int64_t, std::string> events;
   for (const v1::JobEvent& event : bed_.Events(job)) {
     events[event.number()] = event.SerializeAsString();
@@ -90,7 +108,7 @@ int64_t Clerk::ExpectNothingLost(const std::string& job) {
   for (const auto& [number, event] : seen.events) {
     EXPECT_EQ(events[number], event.SerializeAsString()) << event.ShortDebugString();
   }
-  return static_cast<int64_t>(submitted_.size() + ended_.size());
+  return known.changes();
 }
 
 }  // namespace nibble

@@ -228,6 +228,13 @@ void ClusterBed::ExpectSeen(const std::string& job,
   EXPECT_TRUE(watch_->Await(job, holds, kPatience)) << Story(job);
 }
 
+void ClusterBed::ExpectProgress(const std::string& job) {
+  const int64_t next = Describe(job).next_step();
+  ExpectSeen(job, [next](const JobWatch::Seen& seen) {
+    return seen.job.state() == v1::JOB_STATE_RUNNING && seen.job.next_step() > next + 10;
+  });
+}
+
 v1::JobEvent ClusterBed::ExpectEvent(const std::string& job,
                                      const std::function<bool(const v1::JobEvent&)>& holds) {
   v1::JobEvent last;
@@ -281,6 +288,24 @@ void ClusterBed::Drain(const std::string& worker, bool cordon_only) {
 
 void ClusterBed::ExpectUndisturbedLosses(const std::string& job, const TinyJob& spec) {
   EXPECT_EQ(FirstDifference(LossBits(EventLog(job)), UndisturbedLosses(spec)), "") << Story(job);
+}
+
+void ClusterBed::ExpectUndisturbedUntilCancelled(const std::string& job, TinyJob spec) {
+  (void)AskAbout(job, kCancelJob);
+  ExpectState(job, v1::JOB_STATE_CANCELLED);
+  spec.steps = static_cast<int64_t>(LossBits(EventLog(job)).size());
+  EXPECT_EQ(Describe(job).checkpoint_step(), spec.steps) << Story(job);
+  ExpectUndisturbedLosses(job, spec);
+}
+
+void ClusterBed::ExpectEachStepOnce(const std::string& job) {
+  const v1::Job now = Describe(job);
+  EXPECT_EQ(now.blames_size(), 0) << Story(job);
+  for (int i = 0; i + 1 < now.recent_attempts_size(); ++i) {
+    EXPECT_EQ(now.recent_attempts(i).outcome(), v1::ATTEMPT_OUTCOME_STOPPED) << Story(job);
+  }
+  const std::vector<json> events = EventLog(job);
+  EXPECT_EQ(EventsOf(events, "step").size(), LossBits(events).size()) << Story(job);
 }
 
 std::string ClusterBed::Story(const std::string& job) {

@@ -138,6 +138,8 @@ class ClusterBed {
   void ExpectStep(const std::string& job, int64_t step);
   // As JobWatch::Await.
   void ExpectSeen(const std::string& job, const std::function<bool(const JobWatch::Seen&)>& holds);
+  // Waits until the job runs and has made further steps.
+  void ExpectProgress(const std::string& job);
   // Waits for such an event and returns the last one.
   v1::JobEvent ExpectEvent(const std::string& job,
                            const std::function<bool(const v1::JobEvent&)>& holds);
@@ -155,6 +157,11 @@ class ClusterBed {
   const std::map<int64_t, uint64_t>& UndisturbedLosses(const TinyJob& job);
   // The last loss that the job logged for each step is bit for bit that of the undisturbed run.
   void ExpectUndisturbedLosses(const std::string& job, const TinyJob& spec);
+
+  // Cancels the job, whose spec has no decay. Until its last checkpoint, as above.
+  void ExpectUndisturbedUntilCancelled(const std::string& job, TinyJob spec);
+  // Of a job that has ended: it made no step twice, and all attempts but the last one were stopped.
+  void ExpectEachStepOnce(const std::string& job);
 
   struct Rank {
     std::string worker, job;

@@ -23,10 +23,11 @@ std::string TinyJob::Yaml(const std::string& corpus) const {
       "name: ", name, "\nmodel: ", model, "\nrecipe: ", recipe, "\n", "data: {train: [", corpus,
       "], sequence: ", sequence, ", validation_fraction: 0.1}\n", "training: {steps: ", steps,
       ", batch: ", batch, ", seed: ", seed, ", validate_every: ", validate_every, "}\n",
-      "optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: 0.3}\n",
-      "metrics: {log_every: 1, precision_every: ", precision_every, "}\n", "checkpoints: {every: ",
-      every, ", keep_last: ", keep_last, "}\n", "resources: {ranks: ", ranks,
-      ", threads: 1, memory_mib: ", memory_mib, ", device: ", TestDevice(), "}\n", more);
+      "optimizer: {lr: 0.002, warmup_steps: 2, decay_fraction: ", decay_fraction, "}\n",
+      "metrics: {log_every: 1, precision_every: ", precision_every, "}\n",
+      "checkpoints: {every: ", every, ", keep_last: ", keep_last, "}\n",
+      "resources: {ranks: ", ranks, ", threads: 1, memory_mib: ", memory_mib,
+      ", device: ", TestDevice(), "}\n", more);
 }
 
 std::vector<json> RunUndisturbed(const std::string& trainer, const std::string& spec_yaml,

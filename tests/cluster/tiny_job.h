@@ -21,8 +21,9 @@ struct TinyJob {
   int sequence = 16;
   int batch = 4;
   int seed = 3;
-  int validate_every = 0;   // 0: never
-  int precision_every = 0;  // 0: never
+  double decay_fraction = 0.3;  // 0: losses do not depend on `steps`
+  int validate_every = 0;       // 0: never
+  int precision_every = 0;      // 0: never
   std::string model = "tiny-transformer";
   std::string recipe = "nvfp4";
   int64_t memory_mib = 0;  // per rank; 0: no bound

@@ -63,7 +63,8 @@ class Upgrade : public testing::Test {
     return {.workers = 3, .programs = programs};
   }
   static const TinyJob& Spec() {
-    static const TinyJob spec = {.ranks = 2, .steps = 6000, .every = 200};
+    // Trains until it is cancelled, however long the test takes.
+    static const TinyJob spec = {.ranks = 2, .steps = 1'000'000, .every = 200, .decay_fraction = 0};
     return spec;
   }
   static bool IsRelease(const v1::Worker& worker) {
@@ -74,12 +75,6 @@ class Upgrade : public testing::Test {
     const v1::ListWorkersResponse listed = bed.Ask(kListWorkers);
     for (const v1::Worker& one : listed.workers()) workers += IsRelease(one) ? 1 : 0;
     return workers;
-  }
-  static void ExpectProgress(ClusterBed& bed, const std::string& job) {
-    const int64_t next = bed.Describe(job).next_step();
-    bed.ExpectSeen(job, [next](const JobWatch::Seen& seen) {
-      return seen.job.state() == v1::JOB_STATE_RUNNING && seen.job.next_step() > next + 10;
-    });
   }
   // Everything between a coordinator and its daemons that training alone does not need. Meanwhile
   // `paused` makes no steps.
@@ -120,14 +115,11 @@ class Upgrade : public testing::Test {
     EXPECT_EQ(exported.code, 0) << exported.text;
     EXPECT_TRUE(fs::exists(model / "config.json")) << exported.text;
     (void)bed.AskAbout(paused, kResumeJob);
-    ExpectProgress(bed, paused);
+    bed.ExpectProgress(paused);
   }
   static void ExpectNoLostStep(ClusterBed& bed, const std::string& job) {
-    bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
-    EXPECT_EQ(bed.Describe(job).blames_size(), 0) << bed.Story(job);
-    EXPECT_EQ(EventsOf(bed.EventLog(job), "step").size(), static_cast<size_t>(Spec().steps))
-        << bed.Story(job);
-    bed.ExpectUndisturbedLosses(job, Spec());
+    bed.ExpectUndisturbedUntilCancelled(job, Spec());
+    bed.ExpectEachStepOnce(job);
   }
   // Replaces the process, as its pod, by one of these programs.
   static void Replace(ClusterBed& bed, const std::string& role, const ClusterPrograms& programs) {
@@ -145,12 +137,12 @@ TEST_F(Upgrade, TheCoordinatorThenTheDaemonsWhileAJobTrains) {
   EXPECT_EQ(WorkersOfRelease(bed), 3);
   const auto ranks = bed.LiveRanks();
   Replace(bed, kCoordinatorRole, TestPrograms());
-  ExpectProgress(bed, job);
+  bed.ExpectProgress(job);
   for (const ClusterBed::Rank& rank : ranks) EXPECT_TRUE(IsAlive(rank.process)) << bed.Story(job);
   ExpectServes(bed, job);
   for (int number = 3; number >= 1; --number) {
     Replace(bed, WorkerRole(number), TestPrograms());
-    ExpectProgress(bed, job);
+    bed.ExpectProgress(job);
     EXPECT_EQ(WorkersOfRelease(bed), number - 1);
   }
   EXPECT_GT(clerk.ExpectNothingLost(job), 0);
@@ -164,12 +156,12 @@ TEST_F(Upgrade, TheDaemonsThenTheCoordinatorWhileAJobTrains) {
   bed.ExpectStep(job, 20);
   for (int number = 3; number >= 1; --number) {
     Replace(bed, WorkerRole(number), TestPrograms());
-    ExpectProgress(bed, job);
+    bed.ExpectProgress(job);
   }
   EXPECT_EQ(WorkersOfRelease(bed), 0);
   ExpectServes(bed, job);
   Replace(bed, kCoordinatorRole, TestPrograms());
-  ExpectProgress(bed, job);
+  bed.ExpectProgress(job);
   EXPECT_GT(clerk.ExpectNothingLost(job), 0);
   ExpectNoLostStep(bed, job);
 }
@@ -220,7 +212,7 @@ TEST_F(Upgrade, TheReleaseRefusesAStoreOfANewerFormatByNameAndTheSameFormatGoesB
   if (new_version > old_version) return;
   bed.SetPrograms(ReleasePrograms());
   StartPod(bed, kCoordinatorRole);
-  ExpectProgress(bed, job);
+  bed.ExpectProgress(job);
   ExpectNoLostStep(bed, job);
 }
 
