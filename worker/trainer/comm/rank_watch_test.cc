@@ -248,7 +248,8 @@ class DeviceCollectiveTest : public testing::Test {
     collective_ = std::make_unique<DeviceCollective>(
         *backend_, std::move(group), CreateLocal(),
         std::make_unique<RankWatch>(
-            CreateLocal(), RankWatch::Options{.timeout = timeout, .beat = milliseconds(5)}));
+            CreateLocal(), RankWatch::Options{.timeout = timeout, .beat = milliseconds(5)}),
+        beside_);
     data_ = *backend_->memory().Allocate(1024);
   }
   absl::Status Gather() { return collective_->AllGather(data_.data(), data_.data(), 1024); }
@@ -256,6 +257,7 @@ class DeviceCollectiveTest : public testing::Test {
   std::unique_ptr<LateBackend> backend_;
   Buffer data_;
   ScriptedGroup* group_ = nullptr;
+  std::shared_ptr<Beside> beside_ = std::make_shared<Beside>(Beside::kComputation);
   std::unique_ptr<DeviceCollective> collective_;
 };
 
@@ -272,6 +274,19 @@ TEST_F(DeviceCollectiveTest, AnOperationThatDoesNotCompleteFailsAndSoDoesWhatFol
   EXPECT_TRUE(absl::IsDeadlineExceeded(next)) << next;
   EXPECT_THAT(std::string(next.message()), HasSubstr(why));
   EXPECT_EQ(ExitOf(next), TrainerExit::kPeer);
+}
+
+TEST_F(DeviceCollectiveTest, TheGroupIsToldWhatIsBesideEachOperation) {
+  Make(kPatience);
+  auto* const numbers = data_.data<float>();
+  EXPECT_TRUE(collective_->AllGather(numbers, numbers, 1024, Beside::kNothing).ok());
+  EXPECT_EQ(*beside_, Beside::kNothing);
+  EXPECT_TRUE(Gather().ok());
+  EXPECT_EQ(*beside_, Beside::kComputation);
+  EXPECT_TRUE(collective_->ReduceScatter(numbers, numbers, 256, Beside::kNothing).ok());
+  EXPECT_EQ(*beside_, Beside::kNothing);
+  EXPECT_TRUE(collective_->ReduceScatter(numbers, numbers, 256).ok());
+  EXPECT_EQ(*beside_, Beside::kComputation);
 }
 
 TEST_F(DeviceCollectiveTest, TheObserverIsToldInWhatTheDeviceWaits) {
