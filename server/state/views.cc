@@ -60,6 +60,7 @@ v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress
   view.set_not_before_unix_ms(job.not_before_unix_ms());
   *view.mutable_blames() = job.blames();
   *view.mutable_notify() = job.notify();
+  *view.mutable_alerts() = job.alerts();
   const v1::TimelineRecord& timeline = *state.FindTimeline(job.id());
   view.set_latest_revision(timeline.revisions().rbegin()->number());
   view.set_revision_in_force(timeline.in_force());
