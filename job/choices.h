@@ -42,7 +42,8 @@ enum class NotifyEvent : uint8_t {
   kWorkerExcluded,
   kTrouble,
   kSpike,
-  kGuard
+  kGuard,
+  kAlert
 };
 
 template <class E>
@@ -145,7 +146,8 @@ inline constexpr Choice<NotifyEvent> kChoices<NotifyEvent>[] = {
     {NotifyEvent::kWorkerExcluded, "worker_excluded"},
     {NotifyEvent::kTrouble, "trouble"},
     {NotifyEvent::kSpike, "spike"},
-    {NotifyEvent::kGuard, "guard"}};
+    {NotifyEvent::kGuard, "guard"},
+    {NotifyEvent::kAlert, "alert"}};
 
 template <class E>
 std::span<const Choice<E>> ChoicesOf() {

@@ -143,7 +143,8 @@ const Record<NotifySpec>& NotifyRecord() {
                 "or was refused; checkpoint: requested, committed, pinned, deleted or damaged; "
                 "trouble: ranks started or stopped waiting for something, such as disk space; "
                 "spike: a guard found a spike of the loss or the gradient norm; guard: another "
-                "decision of a guard")}};
+                "decision of a guard; alert: an alert of Prometheus about the job fires or is "
+                "resolved")}};
   }();
   return *record;
 }

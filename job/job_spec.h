@@ -198,9 +198,9 @@ struct RestartSpec {
 // Where a cluster's coordinator posts events of the job.
 struct NotifySpec {
   std::string url;  // see job/notify_url.h
-  std::vector<NotifyEvent> on = {NotifyEvent::kPaused, NotifyEvent::kCompleted,
-                                 NotifyEvent::kFailed, NotifyEvent::kCancelled,
-                                 NotifyEvent::kTrouble};
+  std::vector<NotifyEvent> on = {NotifyEvent::kPaused,  NotifyEvent::kCompleted,
+                                 NotifyEvent::kFailed,  NotifyEvent::kCancelled,
+                                 NotifyEvent::kTrouble, NotifyEvent::kAlert};
   friend bool operator==(const NotifySpec&, const NotifySpec&) = default;
 };
 

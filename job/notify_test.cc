@@ -43,7 +43,7 @@ TEST(NotifyTest, InvalidEventListsAreRefusedWithTheAllowedValues) {
   EXPECT_THAT(NotifyError("notify: [{url: \"http://a.org\", on: [complete]}]\n"),
               HasSubstr("line 5: notify[0].on[0]: 'complete' is not one of submitted, started, "));
   EXPECT_THAT(NotifyError("notify: [{url: \"http://a.org\", on: []}]\n"),
-              HasSubstr("notify[0].on: 0 entries; allowed: 1 to 14"));
+              HasSubstr("notify[0].on: 0 entries; allowed: 1 to 15"));
   EXPECT_THAT(NotifyError("notify: [{url: \"http://a.org\", on: [failed, failed]}]\n"),
               HasSubstr("notify[0].on: failed is listed twice"));
   EXPECT_THAT(NotifyError("notify: [{on: [failed]}]\n"), HasSubstr("notify[0].url: missing"));

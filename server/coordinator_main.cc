@@ -27,12 +27,14 @@
 #include "common/version/build_version.h"
 #include "server/access/audit_log.h"
 #include "server/access/authenticator.h"
+#include "server/access/token_file.h"
 #include "server/backup/backup_command.h"
 #include "server/backup/backup_runner.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
 #include "server/controller/log.h"
 #include "server/metrics/coordinator_http.h"
+#include "server/notify/alert_intake.h"
 #include "server/notify/allow_list.h"
 #include "server/notify/notifier.h"
 #include "server/service/coordinator_server.h"
@@ -52,6 +54,8 @@ struct Flags {
   bool http_given = false;
   std::vector<std::string> notify_allow;
   std::string notify_secret_file;
+  bool accept_alerts = false;
+  std::string alerts_token_file;
   TlsFiles tls;
   Authenticator::Options access;
   AuditLog::Options audit;
@@ -133,6 +137,16 @@ void AddNotifyFlags(Command app, Flags& flags) {
       .Group("Notifications");
   app.Add("--notify-secret-file", flags.notify_secret_file,
           "file with the secret that signs posted events (HMAC-SHA256)")
+      .Group("Notifications");
+  const Option accepts =
+      app.AddFlag("--accept-alerts", flags.accept_alerts,
+                  "take alerts of Prometheus about jobs at /api/v2/alerts of --http; they become "
+                  "events of the jobs, which `notify` posts")
+          .Group("Notifications");
+  app.Add("--alerts-token-file", flags.alerts_token_file,
+          "file with the token that Prometheus sends with alerts, made if it does not exist; "
+          "required where callers are authenticated")
+      .Needs(accepts)
       .Group("Notifications");
 }
 
@@ -318,9 +332,33 @@ sigset_t StopSignals() {
   return signals;
 }
 
+// Callers are authenticated if there is any means of it.
+bool Authenticates(const Flags& flags) {
+  return flags.tls.given() || !flags.access.bootstrap_file.empty() ||
+         !flags.access.jwks_file.empty();
+}
+
 // Null if HTTP is turned off.
 absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& controller,
-                                                           const Store& store, const Flags& flags) {
+                                                           const Store& store, const Flags& flags,
+                                                           AlertIntake& intake) {
+  if (flags.accept_alerts && flags.http.empty()) {
+    return absl::FailedPreconditionError("--accept-alerts: --http '' turns HTTP off");
+  }
+  if (flags.accept_alerts && Authenticates(flags) && flags.alerts_token_file.empty()) {
+    return absl::FailedPreconditionError(
+        "--accept-alerts: callers are authenticated, and Prometheus must be, too; give "
+        "--alerts-token-file");
+  }
+  std::string alert_token;
+  if (!flags.alerts_token_file.empty()) {
+    NIBBLE_ASSIGN_OR_RETURN(alert_token,
+                            ReadOrMakeToken("--alerts-token-file", flags.alerts_token_file));
+  }
+  std::function<absl::Status(const std::string&)> alerts;
+  if (flags.accept_alerts) {
+    alerts = [&intake](const std::string& body) { return intake.Take(body); };
+  }
   if (flags.http.empty()) {
     Log(LogLevel::kInfo, "HTTP is turned off: metrics and probes are not served");
     return nullptr;
@@ -330,7 +368,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
                                       .insecure = flags.server.insecure || flags.tls.given(),
                                       .or_free_port = !flags.http_given,
                                       .version = BuildVersion(),
-                                      .data_directory = flags.store});
+                                      .data_directory = flags.store,
+                                      .alerts = std::move(alerts),
+                                      .alert_bytes = kMaxAlertBodyBytes,
+                                      .alert_token = std::move(alert_token)});
   if (!http.ok()) return http.status();
   const std::string& address = (*http)->address();
   if (!flags.http_given && address != flags.http) {
@@ -347,12 +388,6 @@ struct Security {
   std::unique_ptr<Authenticator> authenticator;  // null: callers are not authenticated
   std::unique_ptr<AuditLog> audit;               // null: none
 };
-
-// Callers are authenticated if there is any means of it.
-bool Authenticates(const Flags& flags) {
-  return flags.tls.given() || !flags.access.bootstrap_file.empty() ||
-         !flags.access.jwks_file.empty();
-}
 
 // `lost`: a line of the audit log was lost.
 absl::StatusOr<Security> OpenSecurity(const Flags& flags, std::function<void()> lost) {
@@ -443,7 +478,8 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   NIBBLE_ASSIGN_OR_RETURN(auto controller, Controller::Start(*store, clock, options, store_failed));
   if (restored) NIBBLE_RETURN_IF_ERROR(ClearRestored(flags.store));  // the new epoch is durable
   controller->metrics().Recovered("store", opened_seconds);
-  NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags));
+  AlertIntake intake(*controller);
+  NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags, intake));
   NIBBLE_ASSIGN_OR_RETURN(
       const Security security,
       OpenSecurity(flags, [&metrics = controller->metrics()] { metrics.AuditLost(); }));
@@ -472,6 +508,7 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
     ticked_ms = now_ms;
     LogUnreported(manager.Alive(ServiceManager::Clock::now()));
     controller->Tick();
+    if (flags.accept_alerts) intake.Tick();
     notifier.Tick();
     if (backups != nullptr) backups->Tick();
     if (!healthy || controller->Health().ok()) continue;

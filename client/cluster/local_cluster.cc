@@ -148,7 +148,12 @@ std::vector<std::string> LocalCluster::Arguments(const std::string& role,
                  address};
     if (record.dashboards.coordinator_http != 0) {
       arguments.insert(arguments.end(),
-                       {"--http", absl::StrCat("127.0.0.1:", record.dashboards.coordinator_http)});
+                       {"--http", absl::StrCat("127.0.0.1:", record.dashboards.coordinator_http),
+                        "--accept-alerts"});
+      if (IsSecure()) {
+        arguments.insert(arguments.end(),
+                         {"--alerts-token-file", LocalIdentity(paths_.directory).AlertToken()});
+      }
     }
   } else {
     arguments = {options_.programs.worker,
@@ -290,7 +295,8 @@ absl::Status LocalCluster::ChooseDashboardPorts(ClusterRecord& record) const {
 }
 
 absl::StatusOr<size_t> LocalCluster::StartDashboards(ClusterRecord& record) {
-  NIBBLE_RETURN_IF_ERROR(WriteDashboardFiles(paths_, record.dashboards));
+  NIBBLE_RETURN_IF_ERROR(WriteDashboardFiles(
+      paths_, record.dashboards, IsSecure() ? LocalIdentity(paths_.directory).AlertToken() : ""));
   size_t started = 0;
   for (const std::string role : {kPrometheusRole, kGrafanaRole}) {
     if (role == kGrafanaRole && options_.dashboards.grafana.empty()) continue;

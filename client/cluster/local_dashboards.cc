@@ -21,7 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kConfiguration[] = "prometheus/prometheus.yml";
-constexpr char kTargets[] = "http://127.0.0.1:7701/sd";  // in the configuration
+constexpr char kCoordinator[] = "127.0.0.1:7701";  // in the configuration
+constexpr char kAlertTarget[] = "        - targets: [127.0.0.1:7701]\n";
 
 // The first program of these names; empty if there is none.
 std::string FindInPath(absl::string_view search_path, const std::vector<std::string>& names) {
@@ -51,6 +52,20 @@ int PortOf(absl::string_view role, const DashboardPorts& ports) {
   return role == kPrometheusRole ? ports.prometheus : ports.grafana;
 }
 
+// The configuration for the coordinator of this cluster.
+absl::Status EditConfiguration(const DashboardPorts& ports, const std::string& alert_token,
+                               std::string& text) {
+  const std::string with_token = absl::StrCat(
+      kAlertTarget, "      authorization:\n        credentials_file: '", alert_token, "'\n");
+  if (!alert_token.empty() && absl::StrReplaceAll({{kAlertTarget, with_token}}, &text) != 1) {
+    return absl::InternalError(absl::StrCat(kConfiguration, ": no target of alerts"));
+  }
+  const std::string coordinator = absl::StrCat("127.0.0.1:", ports.coordinator_http);
+  if (absl::StrReplaceAll({{kCoordinator, coordinator}}, &text) == 2) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(kConfiguration, " does not name ", kCoordinator,
+                                          " as the source of targets and the target of alerts"));
+}
+
 }  // namespace
 
 bool IsDashboardRole(absl::string_view role) {
@@ -68,15 +83,14 @@ absl::StatusOr<DashboardPrograms> FindDashboardPrograms(absl::string_view search
                    "); install Debian's package prometheus: apt-get install prometheus"));
 }
 
-absl::Status WriteDashboardFiles(const ClusterPaths& paths, const DashboardPorts& ports) {
-  const std::string targets = absl::StrCat("http://127.0.0.1:", ports.coordinator_http, "/sd");
+absl::Status WriteDashboardFiles(const ClusterPaths& paths, const DashboardPorts& ports,
+                                 const std::string& alert_token) {
   for (const DeployFile& file : DeployFiles()) {
     const fs::path path = fs::path(paths.directory) / std::string(file.path);
     NIBBLE_RETURN_IF_ERROR(MakeDirectories(path.parent_path().string()));
     std::string text(file.text);
-    if (file.path == kConfiguration && absl::StrReplaceAll({{kTargets, targets}}, &text) != 1) {
-      return absl::InternalError(
-          absl::StrCat(kConfiguration, " does not name ", kTargets, " once"));
+    if (file.path == kConfiguration) {
+      NIBBLE_RETURN_IF_ERROR(EditConfiguration(ports, alert_token, text));
     }
     NIBBLE_RETURN_IF_ERROR(ReplaceFile(path.string(), text));
   }

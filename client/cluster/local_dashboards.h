@@ -33,8 +33,10 @@ struct DashboardPrograms {
 // Debian's package, if there is no Prometheus.
 absl::StatusOr<DashboardPrograms> FindDashboardPrograms(absl::string_view search_path);
 
-// Writes the files of deploy/ for these ports; replaces earlier ones.
-absl::Status WriteDashboardFiles(const ClusterPaths& paths, const DashboardPorts& ports);
+// Writes the files of deploy/ for these ports; replaces earlier ones. `alert_token`: the file with
+// which Prometheus may send alerts to the coordinator; empty: none is needed.
+absl::Status WriteDashboardFiles(const ClusterPaths& paths, const DashboardPorts& ports,
+                                 const std::string& alert_token);
 
 // How the role is started, without its log. The files exist.
 DetachedProgram DashboardProgram(const std::string& role, const DashboardPrograms& programs,

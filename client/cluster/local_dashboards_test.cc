@@ -19,6 +19,7 @@ namespace fs = std::filesystem;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::Pair;
 
 class LocalDashboardsTest : public testing::Test {
@@ -59,8 +60,10 @@ TEST_F(LocalDashboardsTest, GrafanaIsFoundUnderEitherNameAndMayBeMissing) {
 
 TEST_F(LocalDashboardsTest, FilesAreThoseOfDeployWithTheCoordinatorsAddress) {
   const ClusterPaths paths = {root_};
-  ASSERT_EQ(WriteDashboardFiles(paths, ports_), absl::OkStatus());
+  ASSERT_EQ(WriteDashboardFiles(paths, ports_, ""), absl::OkStatus());
   EXPECT_THAT(Text("/prometheus/prometheus.yml"), HasSubstr("http://127.0.0.1:7711/sd"));
+  EXPECT_THAT(Text("/prometheus/prometheus.yml"), HasSubstr("- targets: [127.0.0.1:7711]\n"));
+  EXPECT_THAT(Text("/prometheus/prometheus.yml"), Not(HasSubstr("authorization")));
   EXPECT_THAT(Text("/prometheus/rules/alerts.yml"), HasSubstr("NibbleWorkerLost"));
   EXPECT_THAT(Text("/grafana/dashboards/job.json"), HasSubstr("\"uid\": \"nibble-job\""));
   EXPECT_THAT(Text("/grafana/provisioning/dashboards/nibble.yaml"), HasSubstr("NIBBLE_DASHBOARDS"));
@@ -68,8 +71,12 @@ TEST_F(LocalDashboardsTest, FilesAreThoseOfDeployWithTheCoordinatorsAddress) {
   // Again, after a change of ports.
   DashboardPorts other = ports_;
   other.coordinator_http = 7712;
-  ASSERT_EQ(WriteDashboardFiles(paths, other), absl::OkStatus());
+  ASSERT_EQ(WriteDashboardFiles(paths, other, "/lab/identity/alerts.token"), absl::OkStatus());
   EXPECT_THAT(Text("/prometheus/prometheus.yml"), HasSubstr("http://127.0.0.1:7712/sd"));
+  EXPECT_THAT(Text("/prometheus/prometheus.yml"),
+              HasSubstr("    - static_configs:\n        - targets: [127.0.0.1:7712]\n"
+                        "      authorization:\n"
+                        "        credentials_file: '/lab/identity/alerts.token'\n"));
 }
 
 TEST_F(LocalDashboardsTest, GrafanaGetsItsOwnFilesAndTheAddressOfPrometheus) {

@@ -30,6 +30,7 @@ struct LocalIdentity {
   std::string Certificate(const std::string& name) const { return directory + "/" + name + ".pem"; }
   std::string Key(const std::string& name) const { return directory + "/" + name + "-key.pem"; }
   std::string Token() const { return directory + "/token"; }
+  std::string AlertToken() const { return directory + "/alerts-token"; }  // of Prometheus
 };
 inline constexpr char kClientIdentity[] = "client";
 

@@ -159,6 +159,10 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
   if (job.has_uploads()) list.Add("uploads", UploadsText(job.uploads(), now_unix_ms));
   list.Add("scheduling", SchedulingText(job.scheduling()));
   list.Add("restarts", RestartsText(job));
+  for (const v1::JobAlert& alert : job.alerts()) {
+    list.Add("alert", absl::StrCat(alert.name(), ", ", AgoText(alert.starts_unix_ms(), now_unix_ms),
+                                   ": ", alert.summary()));
+  }
   for (const v1::NotifyTarget& target : job.notify()) {
     list.Add("notify", NotifyText(target, now_unix_ms));
   }

@@ -72,6 +72,7 @@ Ink InkOfEvent(v1::JobEventKind kind) {
   switch (kind) {
     case v1::JOB_EVENT_KIND_TROUBLE:
     case v1::JOB_EVENT_KIND_EXCLUDED:
+    case v1::JOB_EVENT_KIND_ALERT:
       return Ink::kYellow;
     case v1::JOB_EVENT_KIND_RECIPE:
       return Ink::kCyan;

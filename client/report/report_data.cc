@@ -25,8 +25,8 @@ using DataJson = nlohmann::ordered_json;
 
 // Bounds of the file's size: columns of a thinned curve, for all compared jobs together and for
 // one; points of means; codes of the heat map.
-constexpr size_t kAllColumns = 12'000, kCurveColumns = 3000, kMeanPoints = 400;
-constexpr size_t kMostCells = 1'600'000;
+constexpr size_t kAllColumns = 10'000, kCurveColumns = 2400, kMeanPoints = 400;
+constexpr size_t kMostCells = 1'000'000;
 
 // In the text of a guard's decision that changed nothing.
 constexpr char kObserved[] = " guard: observed";
@@ -456,9 +456,10 @@ DataJson TextsJson(const ReportInput& input, const PrecisionMap& precision, size
                                   ": above zero is worse than ", reference,
                                   ". Faint: at the steps that both have; strong: centred mean.")},
       {"precision",
-       absl::StrCat("Each operand before quantisation against what the GEMM gets. A cell is the "
-                    "largest value of its samples. Last sample: step ",
-                    precision.worst_step, ".")},
+       absl::StrCat(
+           "Each operand before quantisation, compared with what the GEMM reads. A cell is the "
+           "largest value of its samples. Last sample: step ",
+           precision.worst_step, ".")},
       {"throughput", "Tokens per second. Dashed lines: restarts."},
       {"parts", "Seconds of a step on rank 0."}};
 }

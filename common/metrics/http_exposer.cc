@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -54,8 +56,8 @@ class TextStream : public httplib::Stream {
 // The library binds, parses requests and formats responses; HttpLoop handles the connections.
 class Responder : public httplib::Server {
  public:
-  std::string Respond(const std::string& head) {
-    TextStream stream(head);
+  std::string Respond(const std::string& request) {
+    TextStream stream(request);
     bool closed = false;
     (void)process_request(stream, true, closed, nullptr);
     return stream.TakeResponse();
@@ -64,21 +66,26 @@ class Responder : public httplib::Server {
   int TakeSocket() { return svr_sock_.exchange(INVALID_SOCKET); }
 };
 
-httplib::Server::HandlerResponse Serve(const std::map<std::string, HttpExposer::Page>& pages,
-                                       const httplib::Request& request,
-                                       httplib::Response& response) {
-  const auto page = pages.find(request.path);
-  HttpAnswer answer;
-  if (page == pages.end()) {
-    answer = {.code = 404, .body = "no such page\n"};
-  } else if (request.method != "GET" && request.method != "HEAD") {
-    answer = {.code = 405, .body = "allowed: GET and HEAD\n"};
-  } else {
-    answer = page->second();
-  }
+void Set(const HttpAnswer& answer, httplib::Response& response) {
   response.status = answer.code;
   response.set_content(answer.body, answer.type);
-  return httplib::Server::HandlerResponse::Handled;
+}
+
+// Unset: the body of a form is read next.
+std::optional<HttpAnswer> AnswerToHead(const HttpExposer::Options& options,
+                                       const httplib::Request& request) {
+  if (options.forms.contains(request.path)) {
+    if (request.method != "POST") return HttpAnswer{.code = 405, .body = "allowed: POST\n"};
+    const auto bytes = request.get_header_value<uint64_t>("Content-Length");
+    if (bytes <= options.limits.body_bytes) return std::nullopt;
+    return HttpAnswer{.code = 413,
+                      .body = absl::StrCat("body: ", bytes, " bytes; allowed: 0 to ",
+                                           options.limits.body_bytes, "\n")};
+  }
+  const auto page = options.pages.find(request.path);
+  if (page == options.pages.end()) return HttpAnswer{.code = 404, .body = "no such page\n"};
+  if (request.method == "GET" || request.method == "HEAD") return page->second();
+  return HttpAnswer{.code = 405, .body = "allowed: GET and HEAD\n"};
 }
 
 constexpr int kAnswerThreads = 8;
@@ -122,8 +129,16 @@ absl::StatusOr<std::unique_ptr<HttpExposer>> HttpExposer::Start(Options options)
     (void)setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   });
   responder.set_pre_routing_handler([&kept](const auto& request, auto& response) {
-    return Serve(kept.pages, request, response);
+    const std::optional<HttpAnswer> answer = AnswerToHead(kept, request);
+    if (!answer) return httplib::Server::HandlerResponse::Unhandled;
+    Set(*answer, response);
+    return httplib::Server::HandlerResponse::Handled;
   });
+  for (const auto& [path, form] : kept.forms) {
+    responder.Post(path, [&form = form](const auto& request, auto& response) {
+      Set(form({request.get_header_value("Authorization"), request.body}), response);
+    });
+  }
   int port = Bind(responder, address);
   if (port == 0 && address.port != 0 && kept.or_free_port) {
     address.port = 0;
@@ -138,8 +153,8 @@ absl::StatusOr<std::unique_ptr<HttpExposer>> HttpExposer::Start(Options options)
   // The library's backlog of 5 overflows when more peers connect at once.
   (void)listen(listener, SOMAXCONN);
   NIBBLE_ASSIGN_OR_RETURN(auto loop, HttpLoop::Start(listener, kept.limits, kAnswerThreads,
-                                                     [&responder](const std::string& head) {
-                                                       return responder.Respond(head);
+                                                     [&responder](const std::string& request) {
+                                                       return responder.Respond(request);
                                                      }));
   parts->loop = std::move(loop);
   return std::unique_ptr<HttpExposer>(new HttpExposer(std::move(parts)));

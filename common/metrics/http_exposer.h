@@ -1,5 +1,6 @@
-// A plain HTTP server of pages for probes and for Prometheus: GET or HEAD of an exact path.
-// Everything else is 404, 405 or 400.
+// A plain HTTP server of pages for probes and for Prometheus: GET or HEAD of an exact path, and
+// forms, which take a POST at one. Everything else is 404, 405 or 400, and a body that is longer
+// than `limits.body_bytes` is 413.
 //
 // One request per connection, with the bounds of http_loop.h: peers that send half a request or
 // read nothing delay no other request.
@@ -31,9 +32,15 @@ HttpAnswer HealthAnswer(const absl::Status& status);
 // The text format of Prometheus.
 HttpAnswer MetricsAnswer(std::string text);
 
+struct HttpPosted {
+  std::string authorization;  // the header; empty: none
+  std::string body;
+};
+
 class HttpExposer {
  public:
   using Page = std::function<HttpAnswer()>;
+  using Form = std::function<HttpAnswer(const HttpPosted&)>;
 
   struct Options {
     std::string listen;         // host:port; port 0: a free one
@@ -41,6 +48,7 @@ class HttpExposer {
     bool or_free_port = false;  // use a free port if this one is taken
     HttpLoop::Limits limits;
     std::map<std::string, Page> pages;  // by path
+    std::map<std::string, Form> forms;  // by path, which is not that of a page
   };
 
   // The errors of CheckListenAddress, and those of ErrnoError if the port cannot be listened on:

@@ -115,6 +115,36 @@ TEST_F(HttpExposerTest, OnlyGetAndHeadAreAllowed) {
   EXPECT_EQ(head.find("here"), std::string::npos);
 }
 
+TEST_F(HttpExposerTest, AFormTakesAPostAndItsWholeBody) {
+  HttpExposer::Options options = Options();
+  options.limits.body_bytes = 100'000;
+  options.forms = {{"/form", [](const HttpPosted& posted) {
+                      return HttpAnswer{
+                          .code = 202,
+                          .body = absl::StrCat(posted.authorization, "|", posted.body.size(), "|",
+                                               posted.body.substr(0, 3))};
+                    }}};
+  Start(std::move(options));
+  const auto post = [](size_t bytes) {
+    return absl::StrCat("POST /form HTTP/1.1\r\nAuthorization: Bearer t\r\ncontent-length: ", bytes,
+                        "\r\n\r\n");
+  };
+  for (const size_t bytes : {0, 3, 90'000}) {
+    EXPECT_THAT(Request(post(bytes) + std::string(bytes, 'y')),
+                HasSubstr(absl::StrCat("Bearer t|", bytes, "|", bytes == 0 ? "" : "yyy")));
+  }
+  const std::string refused = Request(post(100'001) + std::string(100'001, 'y'));
+  EXPECT_THAT(refused, StartsWith("HTTP/1.1 413"));
+  EXPECT_THAT(refused, HasSubstr("body: 100001 bytes; allowed: 0 to 100000"));
+  EXPECT_THAT(Request("GET /form HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405"));
+  EXPECT_THAT(Request("POST /page HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"),
+              StartsWith("HTTP/1.1 405"));
+  EXPECT_EQ(Request(post(5) + "yy"), "") << "the rest never comes: the connection is closed";
+  Request("POST /form HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n");
+  Request("POST /form HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\nabc");
+  ExpectAlive();
+}
+
 TEST_F(HttpExposerTest, MalformedRequestsDoNotStopTheServer) {
   Start(Options());
   std::mt19937_64 random(7);

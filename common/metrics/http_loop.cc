@@ -16,6 +16,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "common/descriptor.h"
 #include "common/errno_error.h"
 #include "common/mutex.h"
@@ -26,6 +30,20 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kEndOfHead[] = "\r\n\r\n";
+
+// The bytes that the head announces for the body; 0: none, or not a number.
+size_t BodyBytes(absl::string_view head) {
+  for (const absl::string_view line : absl::StrSplit(head, "\r\n")) {
+    const std::pair<absl::string_view, absl::string_view> field =
+        absl::StrSplit(line, absl::MaxSplits(':', 1));
+    uint64_t bytes = 0;
+    if (absl::EqualsIgnoreCase(field.first, "Content-Length")) {
+      return absl::SimpleAtoi(field.second, &bytes) ? bytes : 0;
+    }
+  }
+  return 0;
+}
+
 // How long new connections stay in the kernel's queue when no descriptor is free.
 constexpr std::chrono::milliseconds kNoDescriptorPause(100);
 
@@ -100,6 +118,7 @@ struct Connection {
   Phase phase = Phase::kReading;
   Clock::time_point deadline;  // of reading and of writing
   std::string bytes;           // of the request, then of the response
+  size_t whole = 0;            // bytes of the request; 0: its head is not complete
   size_t written = 0;
 };
 
@@ -231,19 +250,29 @@ struct HttpLoop::Parts {
 
   void Read(uint64_t id, Connection& connection) {
     char buffer[4096];
-    std::string& head = connection.bytes;
-    while (head.size() < limits_.request_bytes) {
-      const size_t most = std::min(sizeof buffer, limits_.request_bytes - head.size());
+    std::string& request = connection.bytes;
+    size_t& whole = connection.whole;
+    const auto bound = [&] { return whole == 0 ? limits_.request_bytes : whole; };
+    while (request.size() < bound()) {
+      const size_t most = std::min(sizeof buffer, bound() - request.size());
       const ssize_t got = recv(connection.socket, buffer, most, 0);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 && errno == EAGAIN) return;
       if (got <= 0) return Close(id);
-      const size_t seen = head.size() < 3 ? 0 : head.size() - 3;
-      head.append(buffer, static_cast<size_t>(got));
-      if (head.find(kEndOfHead, seen) != std::string::npos) break;
+      const size_t seen = request.size() < 3 ? 0 : request.size() - 3;
+      request.append(buffer, static_cast<size_t>(got));
+      if (whole > 0) continue;
+      const size_t end = request.find(kEndOfHead, seen);
+      if (end != std::string::npos) whole = WholeBytes(request, end + sizeof kEndOfHead - 1);
     }
     connection.phase = Connection::Phase::kAnswering;
-    answerers_.Push(id, std::exchange(head, {}));
+    answerers_.Push(id, std::exchange(request, {}));
+  }
+
+  // Of a request with a head of these bytes: without a body that is too long to wait for.
+  size_t WholeBytes(const std::string& request, size_t head) const {
+    const size_t body = BodyBytes(absl::string_view(request).substr(0, head));
+    return body > limits_.body_bytes ? head : head + body;
   }
 
   void BeginWriting(Answerers::Response response) {
@@ -272,7 +301,8 @@ struct HttpLoop::Parts {
     // With unread bytes, close() would reset the connection before the peer has the response.
     (void)shutdown(connection.socket, SHUT_WR);
     char rest[4096];
-    for (size_t got = 0; got < limits_.request_bytes; got += sizeof rest) {
+    const size_t most = limits_.request_bytes + limits_.body_bytes;
+    for (size_t got = 0; got < most; got += sizeof rest) {
       if (recv(connection.socket, rest, sizeof rest, 0) <= 0) break;
     }
     Close(id);

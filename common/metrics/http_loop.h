@@ -26,12 +26,14 @@ class HttpLoop {
   struct Limits {
     std::chrono::milliseconds request{2000};     // from connecting until the request is read
     std::chrono::milliseconds response{10'000};  // from its first byte until it is written
-    size_t request_bytes = 32 << 10;
+    size_t request_bytes = 32 << 10;             // of the head
+    size_t body_bytes = 0;     // of a body that is waited for; a longer one is not read
     size_t connections = 256;  // at once
     size_t responses = 32;     // being written at once
   };
-  // Makes the whole response from the head of a request, or its first request_bytes.
-  using Answer = std::function<std::string(const std::string& head)>;
+  // Makes the whole response from a request: its head, or the first request_bytes of that, and
+  // its body if the head announces one of up to body_bytes, otherwise what has arrived of it.
+  using Answer = std::function<std::string(const std::string& request)>;
 
   // Takes ownership of the listening socket. `threads`: that call `answer`. The errors of
   // ErrnoError: ResourceExhausted if no descriptor is left.

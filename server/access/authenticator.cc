@@ -1,30 +1,24 @@
 #include "server/access/authenticator.h"
 
 #include <openssl/crypto.h>
-#include <openssl/rand.h>
 #include <sys/stat.h>
 
-#include <cerrno>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/errno_error.h"
 #include "common/files/files.h"
-#include "common/files/staged_file.h"
 #include "common/status_macros.h"
 #include "server/access/access_table.h"
+#include "server/access/token_file.h"
 
 namespace nibble {
 namespace {
 
 constexpr char kBootstrapName[] = "bootstrap";
 constexpr char kScheme[] = "bearer ";
-constexpr size_t kSecretBytes = 32;
-constexpr size_t kLeastBootstrapBytes = 32;
 constexpr size_t kMaxSmallFileBytes = size_t{1} << 20;
 
 bool SameFile(const struct stat& a, const struct stat& b) {
@@ -33,17 +27,6 @@ bool SameFile(const struct stat& a, const struct stat& b) {
 }
 
 }  // namespace
-
-absl::StatusOr<std::string> NewTokenText() {
-  unsigned char secret[kSecretBytes];
-  if (RAND_bytes(secret, sizeof secret) != 1) {
-    return absl::InternalError("token: the system has no random numbers");
-  }
-  const absl::string_view bytes(reinterpret_cast<const char*>(secret), sizeof secret);
-  std::string text = absl::StrCat(kTokenPrefix, absl::WebSafeBase64Escape(bytes));
-  OPENSSL_cleanse(secret, sizeof secret);
-  return text;
-}
 
 absl::StatusOr<std::unique_ptr<Authenticator>> Authenticator::Open(const Options& options) {
   std::unique_ptr<Authenticator> made(new Authenticator(options));
@@ -54,30 +37,8 @@ absl::StatusOr<std::unique_ptr<Authenticator>> Authenticator::Open(const Options
 }
 
 absl::Status Authenticator::OpenBootstrap() {
-  const std::string& path = options_.bootstrap_file;
-  struct stat entry = {};
-  if (stat(path.c_str(), &entry) != 0 && errno == ENOENT) {
-    NIBBLE_ASSIGN_OR_RETURN(const std::string token, NewTokenText());
-    // The staged file is readable by its owner alone from its beginning.
-    const mode_t before = umask(S_IRWXG | S_IRWXO);
-    const absl::Status written = ReplaceFile(path, token + "\n");
-    umask(before);
-    NIBBLE_RETURN_IF_ERROR(written);
-    if (stat(path.c_str(), &entry) != 0) return ErrnoError(errno, "reading", path);
-  }
-  if ((entry.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("--bootstrap-token-file: '", path,
-                                                      "' may be read or written by others than "
-                                                      "its owner; run 'chmod 600'"));
-  }
-  NIBBLE_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxSmallFileBytes));
-  const absl::string_view token = absl::StripAsciiWhitespace(text);
-  if (token.size() < kLeastBootstrapBytes) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("--bootstrap-token-file: '", path, "' has a token of ", token.size(),
-                     " bytes; allowed: at least ", kLeastBootstrapBytes,
-                     ", such as of 'openssl rand -hex 32'; a file that does not exist is made"));
-  }
+  NIBBLE_ASSIGN_OR_RETURN(const std::string token,
+                          ReadOrMakeToken("--bootstrap-token-file", options_.bootstrap_file));
   bootstrap_hash_ = Sha256(token);
   return absl::OkStatus();
 }

@@ -27,6 +27,7 @@
 #include "common/identity/peer_name.h"
 #include "common/mutex.h"
 #include "server/access/jwt.h"
+#include "server/access/token_file.h"
 #include "server/access/token_registry.h"
 
 namespace nibble {
@@ -77,9 +78,6 @@ class Authenticator {
   std::shared_ptr<const KeySet> keys_ ABSL_GUARDED_BY(mutex_);
   struct stat keys_as_of_ ABSL_GUARDED_BY(mutex_) = {};
 };
-
-// A new token: "nibble_" and 43 characters.
-absl::StatusOr<std::string> NewTokenText();
 
 }  // namespace nibble
 

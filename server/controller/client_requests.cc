@@ -176,4 +176,11 @@ void ClientRequests::RecordPosts(const std::vector<v1::PostsSettled>& settled,
       std::move(done));
 }
 
+void ClientRequests::RecordAlerts(const std::vector<v1::AlertChanged>& changes,
+                                  std::function<void(const absl::Status&)> done) {
+  const Caller caller = {"prometheus", context_.clock.NowUnixMs()};
+  context_.ledger.Change([&](const State& state) { return DecideAlerts(state, changes, caller); },
+                         std::move(done));
+}
+
 }  // namespace nibble

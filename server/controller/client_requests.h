@@ -54,6 +54,10 @@ class ClientRequests {
   void RecordPosts(const std::vector<v1::PostsSettled>& settled,
                    std::function<void(const absl::Status&)> done);
 
+  // Records alerts that fire or are resolved; done(OK) when they are durable.
+  void RecordAlerts(const std::vector<v1::AlertChanged>& changes,
+                    std::function<void(const absl::Status&)> done);
+
   // Answers the changes of a job's recipe whose revisions are settled in `state`.
   void AnswerSettled(const State& state, const std::string& job);
   // Answers those that have waited for long enough.

@@ -3,8 +3,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/listen_address.h"
 #include "common/status_macros.h"
+#include "server/access/token_file.h"
+#include "server/controller/log.h"
 
 namespace nibble {
 
@@ -25,6 +28,28 @@ std::string ScrapeTargets(const State& state, absl::string_view self) {
   }
   return targets.dump(1, ' ', false, Json::error_handler_t::replace);
 }
+
+namespace {
+
+HttpAnswer AlertAnswer(const absl::Status& taken) {
+  if (taken.ok()) return {.type = "application/json", .body = "{\"status\":\"success\"}\n"};
+  Log(LogLevel::kWarning, absl::StrCat("alerts refused: ", taken.message()));
+  const int code = absl::IsInvalidArgument(taken)   ? 400
+                   : absl::IsUnauthenticated(taken) ? 401
+                                                    : 503;
+  return {.code = code, .body = absl::StrCat(std::string(taken.message()), "\n")};
+}
+
+HttpAnswer TakeAlerts(const CoordinatorHttp::Options& options, const HttpPosted& posted) {
+  if (options.alert_token.empty() || IsBearer(posted.authorization, options.alert_token)) {
+    return AlertAnswer(options.alerts(posted.body));
+  }
+  return AlertAnswer(absl::UnauthenticatedError(
+      absl::StrCat("authorization: ", posted.authorization.empty() ? "missing" : "wrong token",
+                   "; allowed: Bearer and the token of --alerts-token-file")));
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorHttp>> CoordinatorHttp::Start(
     const Controller& controller, const Store& store, const CoordinatorMetrics& metrics,
@@ -47,6 +72,11 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> CoordinatorHttp::Start(
                            })};
        }},
   };
+  if (options.alerts != nullptr) {
+    exposer.limits.body_bytes = options.alert_bytes;
+    exposer.forms = {
+        {kAlertsPath, [options](const HttpPosted& posted) { return TakeAlerts(options, posted); }}};
+  }
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<HttpExposer> started,
                           HttpExposer::Start(std::move(exposer)));
   http->exposer_ = std::move(started);

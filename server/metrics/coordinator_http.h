@@ -3,12 +3,15 @@
 //   /healthz   200 while the process lives
 //   /readyz    200 while it serves and its store is healthy, otherwise 503 and why
 //   /sd        scrape targets for Prometheus (http_sd)
+//   /api/v2/alerts   takes alerts from Prometheus, as an Alertmanager does, if `alerts` is set
 //
 // Ownership: borrows controller, store and metrics, which outlive it. Thread-safety: all methods.
 #ifndef NIBBLE_SERVER_METRICS_COORDINATOR_HTTP_H_
 #define NIBBLE_SERVER_METRICS_COORDINATOR_HTTP_H_
 
 #include <atomic>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,6 +33,7 @@ namespace nibble {
 std::string ScrapeTargets(const State& state, absl::string_view self);
 
 inline constexpr char kCoordinatorHttp[] = "127.0.0.1:7701";
+inline constexpr char kAlertsPath[] = "/api/v2/alerts";
 
 class CoordinatorHttp {
  public:
@@ -39,6 +43,10 @@ class CoordinatorHttp {
     bool or_free_port = false;  // if the port is taken
     std::string version;
     std::string data_directory;  // of the store, whose disk is measured; empty: none
+    // Takes the body of a POST of alerts; called from several threads. Null: 404.
+    std::function<absl::Status(const std::string& body)> alerts;
+    size_t alert_bytes = 0;   // of a body
+    std::string alert_token;  // that a POST of alerts must have; empty: none
   };
 
   // Errors as HttpExposer::Start. Not ready until SetServing.

@@ -7,11 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/metrics/exposition_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "httplib.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "server/controller/testing.h"
 #include "server/metrics/coordinator_http.h"
@@ -278,6 +280,38 @@ TEST_F(TargetsTest, InvalidAddressesAreLeftOut) {
   Add("w3", "10.0.0.3:0");
   Add("w4", "0.0.0.0:7702");
   EXPECT_EQ(Targets("0.0.0.0:7701"), Json::array());
+}
+
+TEST_F(CoordinatorHttpTest, AlertsAreTakenWithTheirTokenOnlyAndRefusalsSayWhy) {
+  httplib::Client off("127.0.0.1", http_->port());
+  EXPECT_EQ(off.Post(kAlertsPath, "[]", "application/json")->status, 404) << "not accepted";
+  std::vector<std::string> bodies;
+  const auto take = [&bodies](const std::string& body) {
+    bodies.push_back(body);
+    return body == "[]" ? absl::OkStatus() : absl::InvalidArgumentError("body: is not a list");
+  };
+  auto started = CoordinatorHttp::Start(
+      controller(), coordinator_.store(), controller().metrics(),
+      {.listen = "127.0.0.1:0", .alerts = take, .alert_bytes = 100, .alert_token = "the-token"});
+  ASSERT_EQ(started.status(), absl::OkStatus());
+  httplib::Client client("127.0.0.1", (*started)->port());
+  for (const char* const wrong :
+       {"", "Bearer", "Bearer the-toke", "Bearer the-token2", "the-token"}) {
+    const auto refused =
+        client.Post(kAlertsPath, {{"Authorization", wrong}}, "[]", "application/json");
+    ASSERT_TRUE(refused) << wrong;
+    EXPECT_EQ(refused->status, 401) << wrong;
+    EXPECT_THAT(refused->body, HasSubstr("authorization: "));
+  }
+  EXPECT_THAT(bodies, IsEmpty());
+  const httplib::Headers right = {{"Authorization", "Bearer the-token"}};
+  EXPECT_EQ(client.Post(kAlertsPath, right, "[]", "application/json")->status, 200);
+  const auto garbage = client.Post(kAlertsPath, right, "garbage", "application/json");
+  EXPECT_EQ(garbage->status, 400);
+  EXPECT_EQ(garbage->body, "body: is not a list\n");
+  const auto too_long = client.Post(kAlertsPath, right, std::string(101, 'x'), "application/json");
+  EXPECT_EQ(too_long->status, 413);
+  EXPECT_EQ(bodies, (std::vector<std::string>{"[]", "garbage"}));
 }
 
 }  // namespace

@@ -32,6 +32,25 @@ std::vector<const v1::JobEvent*> WantedEvents(const State& state, const v1::JobR
   return wanted;
 }
 
+std::string TimeText(int64_t unix_ms) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromUnixMillis(unix_ms),
+                          absl::UTCTimeZone());
+}
+
+nlohmann::ordered_json AlertBody(const v1::JobAlert& alert) {
+  nlohmann::ordered_json body = {{"name", alert.name()},
+                                 {"status", alert.ends_unix_ms() == 0 ? "firing" : "resolved"},
+                                 {"severity", alert.severity()},
+                                 {"summary", alert.summary()},
+                                 {"starts", TimeText(alert.starts_unix_ms())}};
+  if (alert.ends_unix_ms() > 0) body["ends"] = TimeText(alert.ends_unix_ms());
+  if (!alert.runbook_url().empty()) body["runbook_url"] = alert.runbook_url();
+  nlohmann::ordered_json labels = nlohmann::ordered_json::object();
+  for (const v1::Label& label : alert.labels()) labels[label.key()] = label.value();
+  body["labels"] = std::move(labels);
+  return body;
+}
+
 }  // namespace
 
 void PostPlan::GiveUp(const v1::JobRecord& job, const Key& key, int64_t through, int64_t count,
@@ -144,22 +163,21 @@ void PostPlan::NotStored(const v1::PostsSettled& settled) {
 
 std::string PostBody(const std::string& cluster, const v1::Job& job, const v1::JobEvent& event) {
   const std::optional<NotifyEvent> posted = PostedAs(event);
-  nlohmann::ordered_json body = {
-      {"id",
-       absl::StrCat(cluster, "/", event.job(), "/", event.number(), "@", event.time_unix_ms())},
-      {"cluster", cluster},
-      {"job", event.job()},
-      {"name", job.name()},
-      {"owner", job.owner()},
-      {"event", std::string(posted ? ChoiceName(*posted) : "unknown")},
-      {"reason", event.text()},
-      {"author", event.author()},
-      {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::FromUnixMillis(event.time_unix_ms()),
-                                absl::UTCTimeZone())},
-      {"step", event.step() >= 0 ? event.step() : job.next_step()},
-      {"steps", job.shape().steps()},
-      {"attempt", event.attempt()}};
+  nlohmann::ordered_json body = {{"id", absl::StrCat(cluster, "/", event.job(), "/", event.number(),
+                                                     "@", event.time_unix_ms())},
+                                 {"cluster", cluster},
+                                 {"job", event.job()},
+                                 {"name", job.name()},
+                                 {"owner", job.owner()},
+                                 {"event", std::string(posted ? ChoiceName(*posted) : "unknown")},
+                                 {"reason", event.text()},
+                                 {"author", event.author()},
+                                 {"time", TimeText(event.time_unix_ms())},
+                                 {"step", event.step() >= 0 ? event.step() : job.next_step()},
+                                 {"steps", job.shape().steps()},
+                                 {"attempt", event.attempt()}};
   if (event.revision() > 0) body["revision"] = event.revision();
+  if (event.has_alert()) body["alert"] = AlertBody(event.alert());
   return body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -216,6 +216,30 @@ TEST(PostBodyTest, ABodyHasTheDocumentedFields) {
   EXPECT_THAT(body, HasSubstr("\"revision\":3}"));
 }
 
+TEST(PostBodyTest, AnAlertsBodyHasTheAlert) {
+  v1::JobEvent event;
+  event.set_kind(v1::JOB_EVENT_KIND_ALERT);
+  v1::JobAlert& alert = *event.mutable_alert();
+  alert.set_name("NibbleRankSlow");
+  alert.set_severity("warning");
+  alert.set_summary("Rank 3 is slow");
+  alert.set_starts_unix_ms(1'700'000'000'123);
+  v1::Label& label = *alert.add_labels();
+  label.set_key("rank");
+  label.set_value("3");
+  const std::string firing =
+      "\"alert\":{\"name\":\"NibbleRankSlow\",\"status\":\"firing\",\"severity\":\"warning\","
+      "\"summary\":\"Rank 3 is slow\",\"starts\":\"2023-11-14T22:13:20.123Z\","
+      "\"labels\":{\"rank\":\"3\"}}}";
+  const std::string body = PostBody("lab", v1::Job(), event);
+  EXPECT_THAT(body, HasSubstr("\"event\":\"alert\""));
+  EXPECT_THAT(body, HasSubstr(firing));
+  alert.set_ends_unix_ms(1'700'000'060'123);
+  const std::string resolved = PostBody("lab", v1::Job(), event);
+  EXPECT_THAT(resolved, HasSubstr("\"status\":\"resolved\""));
+  EXPECT_THAT(resolved, HasSubstr("\"ends\":\"2023-11-14T22:14:20.123Z\""));
+}
+
 // RFC 4231, test case 2.
 TEST(PostBodyTest, ASignatureIsTheHmacOfTheBody) {
   EXPECT_EQ(PostSignature("Jefe", "what do ya want for nothing?"),

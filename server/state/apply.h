@@ -22,6 +22,7 @@ absl::Status Apply(const v1::JobRestartPolicySet& fact, const Stamp& stamp, Draf
 absl::Status Apply(const v1::JobForgotten& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::CheckpointRequested& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::PostsSettled& fact, const Stamp& stamp, Draft& draft);
+absl::Status Apply(const v1::AlertChanged& fact, const Stamp& stamp, Draft& draft);
 // Gives a new job its notification targets, to which nothing was posted yet.
 absl::Status SetTargets(const google::protobuf::RepeatedPtrField<v1::NotifyTarget>& targets,
                         v1::JobRecord& job);
@@ -118,6 +119,7 @@ struct EventFacts {
   int64_t attempt = 0;
   int64_t step = -1;
   int64_t revision = 0;
+  const v1::JobAlert* alert = nullptr;
 };
 // The oldest event beyond kMaxEventsPerJob is dropped.
 void AddEvent(const EventFacts& facts, const Stamp& stamp, v1::JobRecord& job, Draft& draft);

@@ -59,6 +59,7 @@ void AddEvent(const EventFacts& facts, const Stamp& stamp, v1::JobRecord& job, D
   event.set_attempt(facts.attempt);
   event.set_step(facts.step);
   event.set_revision(facts.revision);
+  if (facts.alert != nullptr) *event.mutable_alert() = *facts.alert;
   for (v1::NotifyTarget& target : *job.mutable_notify()) {
     if (Wants(target, event)) target.set_wanted_event(event.number());
   }
@@ -435,6 +436,48 @@ absl::Status Apply(const v1::PostsSettled& fact, const Stamp& stamp, Draft& draf
   target.set_given_up(target.given_up() + fact.given_up());
   target.set_problem(fact.problem());
   target.set_settled_unix_ms(stamp.time_unix_ms);
+  return absl::OkStatus();
+}
+
+namespace {
+
+std::string AlertText(const v1::AlertChanged& fact) {
+  const v1::JobAlert& alert = fact.alert();
+  std::string text = alert.name();
+  if (alert.ends_unix_ms() == 0) {
+    absl::StrAppend(&text, " fires");
+    if (!alert.severity().empty()) absl::StrAppend(&text, " (", alert.severity(), ")");
+  } else {
+    absl::StrAppend(&text, " is resolved");
+    if (!fact.reason().empty()) absl::StrAppend(&text, ", ", fact.reason());
+  }
+  if (!alert.summary().empty()) absl::StrAppend(&text, ": ", alert.summary());
+  return Clip(text, kMaxReasonBytes);
+}
+
+}  // namespace
+
+absl::Status Apply(const v1::AlertChanged& fact, const Stamp& stamp, Draft& draft) {
+  NIBBLE_ASSIGN_OR_RETURN(v1::JobRecord* const job, EditJob(draft, fact.job()));
+  const v1::JobAlert& alert = fact.alert();
+  if (alert.name().empty()) return absl::InvalidArgumentError("alert.name: is empty");
+  auto& alerts = *job->mutable_alerts();
+  const auto at = std::find_if(alerts.begin(), alerts.end(), [&alert](const v1::JobAlert& firing) {
+    return firing.name() == alert.name();
+  });
+  const bool fires = alert.ends_unix_ms() == 0;
+  if (fires == (at != alerts.end())) {
+    return absl::FailedPreconditionError(absl::StrCat("alert: ", alert.name(), " of ", fact.job(),
+                                                      fires ? " fires already" : " does not fire"));
+  }
+  if (fires) {
+    NIBBLE_RETURN_IF_ERROR(CheckRange("alerts", alerts.size() + 1, 1, kMaxAlerts));
+    *alerts.Add() = alert;
+  } else {
+    alerts.erase(at);
+  }
+  AddEvent({.kind = v1::JOB_EVENT_KIND_ALERT, .text = AlertText(fact), .alert = &alert}, stamp,
+           *job, draft);
   return absl::OkStatus();
 }
 

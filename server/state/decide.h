@@ -225,6 +225,13 @@ int64_t BackoffOf(const v1::JobRecord& job);
 MaybeUpdate DecideSettled(const State& state, const std::vector<v1::PostsSettled>& settled,
                           const Caller& caller);
 
+// Records alerts that begin to fire or are resolved, one change for each alert of a job. Unset if
+// nothing changes: an alert is as recorded, its job no longer exists, or has kMaxAlerts.
+MaybeUpdate DecideAlerts(const State& state, const std::vector<v1::AlertChanged>& changes,
+                         const Caller& caller);
+// The recorded alert of this name that fires about the job; null if there is none.
+const v1::JobAlert* FindAlert(const v1::JobRecord& job, const std::string& name);
+
 // decide_orphans.cc: the identity of the store. A store that was lost or restored adopts from its
 // workers what it no longer knows: jobs, attempts, checkpoints. docs/decisions/0008-whose-store.md
 // gives the argument.

@@ -466,4 +466,27 @@ MaybeUpdate DecideSettled(const State& state, const std::vector<v1::PostsSettled
   return decide::Checked(state, std::move(update));
 }
 
+const v1::JobAlert* FindAlert(const v1::JobRecord& job, const std::string& name) {
+  const auto at = std::find_if(job.alerts().begin(), job.alerts().end(),
+                               [&name](const v1::JobAlert& alert) { return alert.name() == name; });
+  return at == job.alerts().end() ? nullptr : &*at;
+}
+
+MaybeUpdate DecideAlerts(const State& state, const std::vector<v1::AlertChanged>& changes,
+                         const Caller& caller) {
+  v1::Update update = decide::NextUpdate(state, caller);
+  std::map<std::string, int64_t> firing;  // by job, with the changes so far
+  for (const v1::AlertChanged& change : changes) {
+    const v1::JobRecord* const job = state.FindJob(change.job());
+    if (job == nullptr) continue;
+    const bool fires = change.alert().ends_unix_ms() == 0;
+    if (fires == (FindAlert(*job, change.alert().name()) != nullptr)) continue;
+    int64_t& count = firing.try_emplace(job->id(), job->alerts_size()).first->second;
+    if (fires && count >= kMaxAlerts) continue;
+    count += fires ? 1 : -1;
+    *update.add_facts()->mutable_alert_changed() = change;
+  }
+  return decide::Checked(state, std::move(update));
+}
+
 }  // namespace nibble

@@ -177,6 +177,8 @@ std::optional<NotifyEvent> PostedAs(const v1::JobEvent& event) {
       return NotifyEvent::kSpike;
     case v1::JOB_EVENT_KIND_GUARD:
       return NotifyEvent::kGuard;
+    case v1::JOB_EVENT_KIND_ALERT:
+      return NotifyEvent::kAlert;
     default:
       return std::nullopt;
   }

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/state/decide.h"
+#include "server/state/limits.h"
 #include "server/state/testing.h"
 
 namespace nibble {
@@ -254,6 +255,51 @@ TEST_F(NotifyStateTest, SettlingAgainOrForAForgottenJobChangesNothing) {
     fact.mutable_posts_settled()->set_through_event(7);
   });
   EXPECT_TRUE(absl::IsInvalidArgument(cluster_.state().Validate(beyond)));
+}
+
+v1::AlertChanged AlertOf(const std::string& job, const std::string& name, bool fires) {
+  v1::AlertChanged change;
+  change.set_job(job);
+  change.mutable_alert()->set_name(name);
+  change.mutable_alert()->set_severity("page");
+  change.mutable_alert()->set_summary("Loss is 90");
+  change.mutable_alert()->set_starts_unix_ms(500);
+  if (!fires) change.mutable_alert()->set_ends_unix_ms(900);
+  return change;
+}
+
+TEST_F(NotifyStateTest, AnAlertIsOneEventWhenItFiresAndOneWhenItIsResolved) {
+  const std::string job = Submit("notify: [{url: \"http://a.org\", on: [alert]}]\n");
+  const auto decided = [&](bool fires) {
+    return cluster_.Run(DecideAlerts(cluster_.state(), {AlertOf(job, "NibbleLossSpike", fires)},
+                                     cluster_.caller()));
+  };
+  for (int times = 0; times < 3; ++times) ASSERT_EQ(decided(true), absl::OkStatus());
+  EXPECT_EQ(cluster_.Job(job).alerts_size(), 1);
+  EXPECT_EQ(Target(job).wanted_event(), 2);
+  for (int times = 0; times < 3; ++times) ASSERT_EQ(decided(false), absl::OkStatus());
+  EXPECT_EQ(cluster_.Job(job).alerts_size(), 0);
+  std::vector<std::string> texts;
+  for (const v1::JobEvent* event : cluster_.state().EventsOf(job)) texts.push_back(event->text());
+  ASSERT_EQ(texts.size(), 3u);
+  EXPECT_EQ(texts[1], "NibbleLossSpike fires (page): Loss is 90");
+  EXPECT_EQ(texts[2], "NibbleLossSpike is resolved: Loss is 90");
+  EXPECT_EQ(cluster_.state().EventsOf(job)[2]->alert().ends_unix_ms(), 900);
+}
+
+TEST_F(NotifyStateTest, AJobHasABoundedNumberOfAlertsAndUnknownJobsHaveNone) {
+  const std::string job = Submit("");
+  std::vector<v1::AlertChanged> changes = {AlertOf("nibble", "NibbleWorkerLost", true)};
+  for (int64_t i = 0; i < kMaxAlerts + 3; ++i) {
+    changes.push_back(AlertOf(job, absl::StrCat("Rule", i), true));
+  }
+  ASSERT_EQ(cluster_.Run(DecideAlerts(cluster_.state(), changes, cluster_.caller())),
+            absl::OkStatus());
+  EXPECT_EQ(cluster_.Job(job).alerts_size(), kMaxAlerts);
+  EXPECT_EQ(FindAlert(cluster_.Job(job), absl::StrCat("Rule", kMaxAlerts)), nullptr);
+  const v1::Update resolved_twice = cluster_.Facts(
+      [&](v1::Fact& fact) { *fact.mutable_alert_changed() = AlertOf(job, "Rule99", false); });
+  EXPECT_TRUE(absl::IsFailedPrecondition(cluster_.state().Validate(resolved_twice)));
 }
 
 TEST_F(NotifyStateTest, EventsHaveTheNamesThatSpecsUse) {

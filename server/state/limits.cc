@@ -31,6 +31,7 @@ constexpr FieldLimit kLimits[] = {
     {"version", kMaxNameBytes},
     {"method", kMaxNameBytes},
     {"guard", kMaxNameBytes},
+    {"severity", kMaxNameBytes},
     {"action", kMaxNameBytes},
     {"key", kMaxNameBytes},
     {"value", kMaxPathBytes},
@@ -75,6 +76,7 @@ constexpr FieldLimit kLimits[] = {
     {"destination", kMaxPathBytes},
     {"JobUploads.place", kMaxPathBytes},
     {"url", kMaxPathBytes},
+    {"runbook_url", kMaxPathBytes},
     {"sources", kMaxHolders, kMaxPathBytes},
     // Whole documents.
     {"spec_yaml", kMaxSpecBytes},
@@ -114,6 +116,7 @@ constexpr FieldLimit kLimits[] = {
     {"holders", kMaxHolders, kMaxNameBytes},
     {"blames", kMaxBlames},
     {"notify", kMaxTargets},
+    {"alerts", kMaxAlerts},
     {"ForkJobRequest.settings", kMaxForkSettings, kMaxPathBytes},
     {"NotifyTarget.on", kMaxTargets * 4, kMaxNameBytes},
     {"recent_attempts", kMaxRecentAttempts},

@@ -53,6 +53,7 @@ inline constexpr int64_t kMaxUploadCopies = 100;  // of one job in object storag
 inline constexpr int64_t kMaxHolders = 16;        // of one shard
 inline constexpr int64_t kMaxBlames = 256;
 inline constexpr int64_t kMaxTargets = 8;  // URLs to which events of one job are posted
+inline constexpr int64_t kMaxAlerts = 32;  // that fire about one job
 inline constexpr int64_t kMaxRecentAttempts = 8;
 inline constexpr int64_t kMaxDecided = 64;  // decisions of guards in one report
 inline constexpr int64_t kMaxForkSettings = 64;

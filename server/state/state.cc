@@ -62,6 +62,8 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
       return apply::Apply(fact.revisions_archived(), stamp, draft);
     case F::kPostsSettled:
       return apply::Apply(fact.posts_settled(), stamp, draft);
+    case F::kAlertChanged:
+      return apply::Apply(fact.alert_changed(), stamp, draft);
     case F::kRevisionConfirmed:
       return apply::Apply(fact.revision_confirmed(), stamp, draft);
     case F::kGuardDecided:

@@ -70,6 +70,7 @@ v1::Job ViewJob(const State& state, const v1::JobRecord& job, const LiveProgress
   *view.mutable_blames() = job.blames();
   *view.mutable_notify() = job.notify();
   if (job.has_uploads()) *view.mutable_uploads() = ViewUploads(state, job);
+  *view.mutable_alerts() = job.alerts();
   const v1::TimelineRecord& timeline = *state.FindTimeline(job.id());
   view.set_latest_revision(timeline.revisions().rbegin()->number());
   view.set_revision_in_force(timeline.in_force());

@@ -9,8 +9,10 @@
 #include "client/cluster/cluster_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "httplib.h"
 #include "tests/cluster/cluster_bed.h"
 #include "tests/metrics/prometheus_process.h"
+#include "tests/processes/processes.h"
 
 namespace nibble {
 namespace {
@@ -80,6 +82,26 @@ TEST_F(ClusterDashboards, PrometheusScrapesTheClusterUntilDown) {
   EXPECT_FALSE(record->AnyAlive());
   EXPECT_EQ(Cluster("down --purge").code, 0);
   EXPECT_FALSE(fs::exists(root_ + "/cluster"));
+}
+
+TEST_F(ClusterDashboards, ASecureClusterTakesAlertsWithTheTokenOfItsPrometheusOnly) {
+  const ShellResult up = Cluster("up --workers 1 --secure --dashboards", "PATH=/usr/bin:/bin");
+  ASSERT_EQ(up.code, 0) << up.text;
+  const auto record = ReadClusterRecord({root_ + "/cluster"});
+  ASSERT_TRUE(record.ok()) << record.status();
+  const std::string file = root_ + "/cluster/identity/alerts-token";
+  EXPECT_THAT(TextOf(root_ + "/cluster/prometheus/prometheus.yml"),
+              HasSubstr("credentials_file: '" + file + "'"));
+  std::string token = TextOf(file);
+  while (token.ends_with('\n')) token.pop_back();
+  httplib::Client client("127.0.0.1", record->dashboards.coordinator_http);
+  const auto refused = client.Post("/api/v2/alerts", "[]", "application/json");
+  ASSERT_TRUE(refused);
+  EXPECT_EQ(refused->status, 401) << refused->body;
+  const httplib::Headers right = {{"Authorization", "Bearer " + token}};
+  const auto taken = client.Post("/api/v2/alerts", right, "[]", "application/json");
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->status, 200) << taken->body;
 }
 
 TEST_F(ClusterDashboards, WithoutPrometheusNothingStartsAndTheErrorNamesThePackage) {

@@ -35,8 +35,8 @@ ScrapedCluster::~ScrapedCluster() {
 }
 
 ClusterBed::Options ScrapedCluster::WithMetrics(ClusterBed::Options options) const {
-  for (const std::string& flag :
-       {std::string("--http"), http_, std::string("--notify-allow"), unreachable_}) {
+  for (const std::string& flag : {std::string("--http"), http_, std::string("--accept-alerts"),
+                                  std::string("--notify-allow"), unreachable_}) {
     options.coordinator_flags.push_back(flag);
   }
   for (const char* const flag : {"--peak-flops", "1e12"}) options.worker_flags.emplace_back(flag);
