@@ -115,16 +115,18 @@ void AddReplicas(const State& state, const v1::Checkpoint& checkpoint, const Sha
 
 void AddTasks(const State& state, const v1::Checkpoint& checkpoint, const Shards& shards,
               JobCare& care) {
-  std::map<std::string, int> held;
+  // Copies that are made meanwhile move no task: holders are in the order in which they came.
+  std::string worker;
   for (const v1::CheckpointShard* shard : shards) {
-    for (const std::string& holder : PresentHolders(state, *shard)) ++held[holder];
+    const std::vector<std::string> present = PresentHolders(state, *shard);
+    if (present.empty()) continue;
+    worker = present.front();
+    break;
   }
-  const auto most = std::max_element(
-      held.begin(), held.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  if (most == held.end()) return;
+  if (worker.empty()) return;
   for (const v1::CheckpointTask& task : checkpoint.tasks()) {
     if (task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED) continue;
-    v1::DesiredTask& desired = care.work[most->first].tasks.emplace_back();
+    v1::DesiredTask& desired = care.work[worker].tasks.emplace_back();
     *desired.mutable_ref() = checkpoint.ref();
     desired.set_task(task.number());
     desired.set_kind(task.kind());
