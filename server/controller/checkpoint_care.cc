@@ -113,13 +113,21 @@ void AddReplicas(const State& state, const v1::Checkpoint& checkpoint, const Sha
   }
 }
 
-void AddTasks(const State& state, const v1::Checkpoint& checkpoint, JobCare& care) {
-  const std::string most = FindMostHolder(state, checkpoint.ref());
-  if (most.empty()) return;
+void AddTasks(const State& state, const v1::Checkpoint& checkpoint, const Shards& shards,
+              JobCare& care) {
+  // Copies that are made meanwhile move no task: holders are in the order in which they came.
+  std::string worker;
+  for (const v1::CheckpointShard* shard : shards) {
+    const std::vector<std::string> present = PresentHolders(state, *shard);
+    if (present.empty()) continue;
+    worker = present.front();
+    break;
+  }
+  if (worker.empty()) return;
   for (const v1::CheckpointTask& task : checkpoint.tasks()) {
     if (task.state() != v1::CHECKPOINT_TASK_STATE_REQUESTED) continue;
     const bool stays = FindPresent(state, task.worker()) != nullptr;
-    v1::DesiredTask& desired = care.work[stays ? task.worker() : most].tasks.emplace_back();
+    v1::DesiredTask& desired = care.work[stays ? task.worker() : worker].tasks.emplace_back();
     *desired.mutable_ref() = checkpoint.ref();
     desired.set_task(task.number());
     desired.set_kind(task.kind());

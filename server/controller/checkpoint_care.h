@@ -73,10 +73,10 @@ struct JobCare {
 
 // The work for a job's checkpoints. Every shard of the newest good checkpoint, and of pinned ones,
 // gets copies on `copies` present workers; other checkpoints keep their copies, up to as many. A
-// task goes to the first present worker that has most of the shards; an upload stays with the
-// worker that was chosen at its request while that is present, since two would write the same
-// objects. The same state gives the same work, so nothing moves back and forth. `takers`:
-// TakersOf(state).
+// task goes to the present worker that has had the first shard for longest, and stays there while
+// copies are made: a second worker would write to the destination of the first. An upload stays
+// with the worker that was chosen at its request while that is present. The same state gives the
+// same work, so nothing moves back and forth. `takers`: TakersOf(state).
 JobCare CareFor(const State& state, const std::string& job, int copies,
                 const std::vector<std::string>& takers);
 

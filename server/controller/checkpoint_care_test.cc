@@ -281,6 +281,27 @@ TEST_F(CheckpointCareHoldersTest, CopiesOnADrainingWorkerAreReplacedBeforeTheyAr
   EXPECT_THAT(Surplus(), testing::UnorderedElementsAre("w1", "w2"));
 }
 
+TEST_F(CheckpointCareHoldersTest, ATaskStaysWithItsWorkerWhileOthersGetCopies) {
+  v1::VerifyCheckpointRequest verify;
+  verify.set_request_id(cluster_.Id());
+  *verify.mutable_ref() = ref_;
+  ASSERT_EQ(cluster_.Do<v1::VerifyCheckpointResponse>(verify).status(), absl::OkStatus());
+  Hold({"w3"});
+  Lose("w1");
+  const auto doer = [&] {
+    std::vector<std::string> workers;
+    for (const auto& [worker, work] : CareFor(state(), job_, kCopies, TakersOf(state())).work) {
+      if (!work.tasks.empty()) workers.push_back(worker);
+    }
+    return workers;
+  };
+  EXPECT_THAT(doer(), ElementsAre("w3"));
+  Hold({"w2"});
+  EXPECT_THAT(doer(), ElementsAre("w3"));
+  Lose("w3");
+  EXPECT_THAT(doer(), ElementsAre("w2"));
+}
+
 TEST_F(CheckpointCareHoldersTest,
        ShardsThatOnlyDrainingWorkersHaveAreCountedUntilOneThatStaysHasThem) {
   EXPECT_EQ(CountSoleShards(state(), "w1"), 0);
