@@ -232,6 +232,18 @@ std::vector<std::string> ConnectionGate::CloseExpired(int64_t now_unix_ms) {
   return closed;
 }
 
+bool ConnectionGate::End(absl::string_view peer) {
+  const MutexLock lock(&mutex_);
+  Connection* const connection = Find(peer);
+  if (connection == nullptr || connection->watched.get() < 0 ||
+      std::exchange(connection->ended, true)) {
+    return false;
+  }
+  (void)shutdown(connection->watched.get(), SHUT_RDWR);
+  slowed_.Slow(connection->address, SteadyNowMs());
+  return true;
+}
+
 void ConnectionGate::Serve() {
   std::array<epoll_event, 256> events = {};
   while (true) {
@@ -302,6 +314,11 @@ absl::Status ConnectionGate::Add(int connection, const std::string& from) {
     return absl::ResourceExhaustedError(
         absl::StrCat("connections of ", address, ": ", already,
                      " are open; allowed: ", options_.limits.per_address));
+  }
+  if (const int64_t wait_ms = slowed_.Take(address, SteadyNowMs()); wait_ms > 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("connections of ", address, ": one was ended because it flooded the server; ",
+                     "the next may be opened in ", wait_ms, " ms"));
   }
   OwnedDescriptor watched(fcntl(connection, F_DUPFD_CLOEXEC, 0));
   const uint64_t number = ++last_number_;

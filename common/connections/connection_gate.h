@@ -29,6 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/connections/slowed_addresses.h"
 #include "common/descriptor.h"
 #include "common/listen_address.h"
 #include "common/mutex.h"
@@ -73,6 +74,9 @@ class ConnectionGate {
   void Expires(absl::string_view peer, int64_t unix_ms);
   // Shuts down the connections that have expired. Returns their peers.
   std::vector<std::string> CloseExpired(int64_t now_unix_ms);
+  // Shuts down the peer's connection because of what it does, and slows down new ones of its
+  // address (SlowedAddresses). False: it has none that is open.
+  bool End(absl::string_view peer);
   size_t open() const;
 
  private:
@@ -81,6 +85,7 @@ class ConnectionGate {
     std::string from;         // as gRPC names it
     std::string address;      // `from` without its port
     bool called = false;
+    bool ended = false;           // by End
     int64_t expires_unix_ms = 0;  // 0: never
   };
   // A closed connection whose call may still be on its way to Called.
@@ -114,6 +119,7 @@ class ConnectionGate {
   absl::flat_hash_map<uint64_t, Connection> connections_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, uint64_t> by_peer_ ABSL_GUARDED_BY(mutex_);  // newest of `from`
   absl::flat_hash_map<std::string, size_t> by_address_ ABSL_GUARDED_BY(mutex_);
+  SlowedAddresses slowed_ ABSL_GUARDED_BY(mutex_);
   size_t open_ ABSL_GUARDED_BY(mutex_) = 0;  // of connections_, those that are not closed
   std::deque<Closed> closed_;                // of the thread alone
 

@@ -196,6 +196,33 @@ TEST_F(GateTest, AConnectionIsClosedWhenItExpires) {
   EXPECT_TRUE(AwaitOpen(1));
 }
 
+TEST_F(GateTest, AnAddressWhoseConnectionWasEndedConnectsSlowly) {
+  Serve({});
+  const OwnedDescriptor flooding = Dial("127.0.0.2"), other = Dial("127.0.0.2");
+  ASSERT_TRUE(AwaitTaken(2));
+  EXPECT_TRUE(gate_->End(NameOf(flooding)));
+  EXPECT_FALSE(gate_->End(NameOf(flooding)));
+  EXPECT_FALSE(gate_->End("ipv4:127.0.0.3:1"));
+  EXPECT_TRUE(ClosedByPeer(flooding));
+  // Its other connections stay; most of a hundred new ones are refused, in less than many seconds.
+  EXPECT_TRUE(AwaitOpen(1));
+  std::vector<OwnedDescriptor> again;
+  for (int i = 0; i < 100; ++i) again.push_back(Dial("127.0.0.2"));
+  ASSERT_TRUE(AwaitReports(1));
+  EXPECT_THAT(reports_[0], HasSubstr("connections of ipv4:127.0.0.2: one was ended because"));
+  // In a while it gets one.
+  EXPECT_TRUE(Await([&] {
+    again.push_back(Dial("127.0.0.2"));
+    return taken_.size() > 2;
+  }));
+  const size_t taken = [&] {
+    const MutexLock lock(&mutex_);
+    return taken_.size();
+  }();
+  const OwnedDescriptor honest = Dial("127.0.0.3");
+  EXPECT_TRUE(AwaitTaken(taken + 1));
+}
+
 TEST_F(GateTest, ThousandsOfConnectionsComeAndGo) {
   Serve({.all = 200, .per_address = 200});
   for (int round = 0; round < 10; ++round) {

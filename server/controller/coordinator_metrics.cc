@@ -353,7 +353,9 @@ void CoordinatorMetrics::RpcEnded(absl::string_view method, absl::StatusCode cod
   const bool known = Methods().contains(method);
   const absl::string_view name = known ? method.substr(method.rfind('/') + 1) : "other";
   book_.Add(Rows().rpcs, {name, absl::StatusCodeToString(code)});
-  if (known && !stream) book_.Observe(Rows().rpc_seconds, {name}, seconds);
+  // Those may have waited for their turn (server/service/rate_limiter.h).
+  const bool refused = code == absl::StatusCode::kResourceExhausted;
+  if (known && !stream && !refused) book_.Observe(Rows().rpc_seconds, {name}, seconds);
 }
 
 void CoordinatorMetrics::Fill(MetricPage& page) const {

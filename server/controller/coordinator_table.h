@@ -80,7 +80,9 @@ struct CoordinatorTable : ProgramTable {
   const MetricSpec& rpcs =
       Counter("nibble_rpcs_total", "calls", {"method", "code"}, "Finished RPCs");
   const MetricSpec& rpc_seconds = Histogram("nibble_rpc_seconds", "seconds", {"method"},
-                                            "Duration of unary RPCs", ServiceSeconds());
+                                            "Duration of unary RPCs, but those that ended with "
+                                            "RESOURCE_EXHAUSTED",
+                                            ServiceSeconds());
   const MetricSpec& audited =
       Counter("nibble_audited_calls_total", "calls", {"outcome"},
               "Changes by users and connections of workers that were done or failed, and calls of "

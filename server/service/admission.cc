@@ -1,7 +1,6 @@
 #include "server/service/admission.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -17,53 +16,6 @@
 #include "server/state/limits.h"
 
 namespace nibble {
-namespace {
-
-// Name of the bucket that peers without one of their own share; no peer has this address.
-constexpr char kOthers[] = "others";
-
-}  // namespace
-
-void RateLimiter::Fill(Bucket& bucket, int64_t now_ms) const {
-  // A clock that was set back neither adds nor removes tokens.
-  const auto passed_ms = static_cast<double>(std::max<int64_t>(0, now_ms - bucket.at_ms));
-  bucket.tokens = std::min(limits_.burst, bucket.tokens + passed_ms * limits_.per_second / 1000);
-  bucket.at_ms = now_ms;
-}
-
-absl::Status RateLimiter::Take(const std::string& peer) {
-  if (limits_.per_second <= 0) return absl::OkStatus();
-  const int64_t now_ms = clock_.SteadyMs();
-  MutexLock lock(&mutex_);
-  auto found = buckets_.find(peer);
-  if (found == buckets_.end()) {
-    if (buckets_.size() >= limits_.peers) {
-      absl::erase_if(buckets_, [this, now_ms](auto& entry) {
-        Fill(entry.second, now_ms);
-        return entry.second.tokens >= limits_.burst;
-      });
-    }
-    const std::string& name = buckets_.size() < limits_.peers ? peer : kOthers;
-    found = buckets_.try_emplace(name, Bucket{limits_.burst, now_ms}).first;
-  }
-  Bucket& bucket = found->second;
-  Fill(bucket, now_ms);
-  if (bucket.tokens >= 1) {
-    bucket.tokens -= 1;
-    return absl::OkStatus();
-  }
-  const double wait_ms = std::ceil((1 - bucket.tokens) * 1000 / limits_.per_second);
-  return RetryAfter(absl::ResourceExhaustedError(absl::StrCat(
-                        "requests of ", found->first, ": allowed: ", limits_.per_second,
-                        " per second; retry in ", wait_ms, " ms")),
-                    static_cast<int64_t>(wait_ms));
-}
-
-size_t RateLimiter::size() const {
-  MutexLock lock(&mutex_);
-  return buckets_.size();
-}
-
 namespace {
 
 absl::Status ReadAuthor(const grpc::CallbackServerContext& context, std::string& author) {
@@ -168,22 +120,55 @@ absl::Status Admission::CheckJobRights(const CallerIdentity& caller,
                                                   " is submitter; allowed: its owner, operator"));
 }
 
-absl::StatusOr<CallerIdentity> Admission::Admit(const grpc::CallbackServerContext& context,
-                                                const char* call,
-                                                const google::protobuf::Message* request) {
+namespace {
+
+// Callers without an identity share what their address may do.
+std::string RateName(const CallerIdentity& caller) {
+  return caller.authenticated ? absl::StrCat("caller ", caller.author) : caller.peer;
+}
+
+}  // namespace
+
+std::optional<CallerIdentity> Admission::Admit(const grpc::CallbackServerContext& context,
+                                               const char* call,
+                                               const google::protobuf::Message* request,
+                                               Refusal& refusal) {
   CallerIdentity caller;
   caller.from = context.peer();
   caller.peer = PeerHost(caller.from);
   absl::Status status = Identify(context, caller);
-  // Callers without an identity share the bucket of their address.
-  const absl::Status rate =
-      limiter_.Take(caller.authenticated ? absl::StrCat("caller ", caller.author) : caller.peer);
+  const absl::Status rate = limiter_.Take(RateName(caller));
   if (!rate.ok()) status = rate;
   if (status.ok()) status = CheckRights(caller, call, request);
   if (status.ok()) return caller;
   Record(caller, call, request == nullptr ? "" : SubjectOf(*request), "", status,
          /*refused=*/true);
-  return status;
+  refusal.status = status;
+  Pace(caller, refusal);
+  return std::nullopt;
+}
+
+void Admission::Pace(const CallerIdentity& caller, Refusal& refusal) {
+  const std::string name = RateName(caller);
+  const RefusalTurn turn = limiter_.Refuse(name);
+  if (turn.flooding) {
+    if (!options_.end_connection || !options_.end_connection(caller.from)) return;
+    Record(caller, "connection", "", "",
+           absl::ResourceExhaustedError(absl::StrCat(
+               "refusals of ", name, ": they wait for more than ", options_.rate.refusal_wait_ms,
+               " ms; allowed: ", options_.rate.refusals_per_second,
+               " per second; its connection is closed")),
+           /*refused=*/true);
+    return;
+  }
+  if (turn.after_ms == 0) return;
+  if (waiting_->fetch_add(1) >= kWaitingRefusals) {
+    waiting_->fetch_sub(1);
+    return;
+  }
+  refusal.after_ms = turn.after_ms;
+  refusal.place = std::shared_ptr<const void>(
+      waiting_.get(), [waiting = waiting_](const void*) { waiting->fetch_sub(1); });
 }
 
 absl::Status Admission::CheckStillValid(const CallerIdentity& caller) const {

@@ -3,6 +3,10 @@
 // services use nothing else of the context. Refusals, and the outcomes of changes, go to the audit
 // log from here.
 //
+// Refusals of one caller go out one after the other, at the pace of RateLimits; the calls wait for
+// them, at most kWaitingRefusals of all callers. A caller that floods, by RateLimiter::Refuse,
+// loses the connection of its call.
+//
 // If callers are not authenticated, on loopback or with --insecure, every call is admitted, and the
 // author of a change is whatever the caller puts into the metadata `nibble-author`, or "anonymous":
 // a name for people to read, without any rights.
@@ -12,6 +16,7 @@
 #ifndef NIBBLE_SERVER_SERVICE_ADMISSION_H_
 #define NIBBLE_SERVER_SERVICE_ADMISSION_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -30,6 +35,7 @@
 #include "server/access/audit_log.h"
 #include "server/access/authenticator.h"
 #include "server/controller/clock.h"
+#include "server/service/rate_limiter.h"
 
 namespace google::protobuf {
 class Message;
@@ -42,38 +48,6 @@ namespace nibble {
 
 inline constexpr char kAuthorMetadata[] = "nibble-author";
 
-struct RateLimits {
-  double per_second = 10'000;  // requests of one caller or address; 0: unlimited
-  double burst = 20'000;       // requests at once after a pause; at least 1
-  size_t peers = 10'000;       // callers and addresses that have a bucket of their own
-};
-
-// A token bucket per peer: an authenticated caller, or the address of any other. A bucket that is
-// full again is dropped when space is needed, and there are never more than `peers` buckets: beyond
-// that, all new peers share one.
-class RateLimiter {
- public:
-  RateLimiter(const Clock& clock, const RateLimits& limits) : clock_(clock), limits_(limits) {}
-
-  // ResourceExhausted, naming the peer, the rate and when to retry.
-  absl::Status Take(const std::string& peer);
-  // The number of buckets.
-  size_t size() const;
-
- private:
-  struct Bucket {
-    double tokens = 0;
-    int64_t at_ms = 0;
-  };
-
-  void Fill(Bucket& bucket, int64_t now_ms) const;
-
-  const Clock& clock_;
-  const RateLimits limits_;
-  mutable Mutex mutex_;
-  absl::flat_hash_map<std::string, Bucket> buckets_ ABSL_GUARDED_BY(mutex_);  // by peer
-};
-
 struct CallerIdentity {
   std::string author;       // the author of the caller's changes
   std::string peer;         // address without port
@@ -82,6 +56,13 @@ struct CallerIdentity {
   // With the role OPERATOR and an empty proof if callers are not authenticated.
   AccessCaller access;
   bool authenticated = false;
+};
+
+// What a refused call ends with, and when.
+struct Refusal {
+  absl::Status status;
+  int64_t after_ms = 0;
+  std::shared_ptr<const void> place;  // among the refusals that wait; kept until the call is over
 };
 
 // A call that stays open: its place among its caller's, and how it ends if its caller is no longer
@@ -127,6 +108,9 @@ class Admission {
     std::function<std::optional<JobRights>(const std::string& job)> rights_of;
     // Receives "done", "failed" or "refused" for each audited call; may be null.
     std::function<void(const char* outcome)> count;
+    // Ends the connection of a flooding caller, as gRPC names peers; whether it was open. May be
+    // null.
+    std::function<bool(const std::string& from)> end_connection;
   };
 
   Admission(const Clock& clock, Options options)
@@ -135,16 +119,16 @@ class Admission {
         limiter_(clock, options_.rate),
         refusal_lines_(clock, kRefusalLines) {}
 
+  // Unset: the call is refused, as `refusal` says.
   // `call`: the path of the call. `request`: null if it has none yet, or one that must not be used.
   //   ResourceExhausted   too many requests of this caller
   //   InvalidArgument     the metadata is no name of 1 to kMaxAuthorBytes
   //   Unauthenticated     no valid certificate or token
   //   PermissionDenied    the role does not allow the call, the job is another owner's or of
-  //   another
-  //                       project, or the call has no row in the table
+  //                       another project, or the call has no row in the table
   //   NotFound            for a submitter: there is no such job
-  absl::StatusOr<CallerIdentity> Admit(const grpc::CallbackServerContext& context, const char* call,
-                                       const google::protobuf::Message* request);
+  std::optional<CallerIdentity> Admit(const grpc::CallbackServerContext& context, const char* call,
+                                      const google::protobuf::Message* request, Refusal& refusal);
   // Whether a caller on an open stream still has its identity.
   absl::Status CheckStillValid(const CallerIdentity& caller) const;
 
@@ -171,6 +155,8 @@ class Admission {
 
  private:
   static constexpr RateLimits kRefusalLines = {.per_second = 50, .burst = 2000};
+  // A call that waits for its refusal holds gRPC's part of a call, and no request any more.
+  static constexpr int kWaitingRefusals = 4096;
 
   struct Held {
     CallerIdentity caller;
@@ -187,6 +173,8 @@ class Admission {
     uint64_t last ABSL_GUARDED_BY(mutex) = 0;
   };
 
+  // When the refusal goes out. Ends the connection of a caller that floods.
+  void Pace(const CallerIdentity& caller, Refusal& refusal);
   absl::Status Identify(const grpc::CallbackServerContext& context, CallerIdentity& caller);
   absl::Status CheckRights(const CallerIdentity& caller, const char* call,
                            const google::protobuf::Message* request) const;
@@ -199,6 +187,7 @@ class Admission {
   const Options options_;
   RateLimiter limiter_;
   RateLimiter refusal_lines_;
+  const std::shared_ptr<std::atomic<int>> waiting_ = std::make_shared<std::atomic<int>>(0);
   const std::shared_ptr<OpenCalls> open_ = std::make_shared<OpenCalls>();
 };
 

@@ -12,58 +12,6 @@
 namespace nibble {
 namespace {
 
-TEST(RateLimit, APeerGetsItsBurstThenItsRate) {
-  ManualClock clock(1000);
-  RateLimiter limiter(clock, {.per_second = 10, .burst = 3});
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(limiter.Take("a"), absl::OkStatus());
-  const absl::Status refused = limiter.Take("a");
-  EXPECT_TRUE(absl::IsResourceExhausted(refused));
-  EXPECT_EQ(refused.message(), "requests of a: allowed: 10 per second; retry in 100 ms");
-  clock.Advance(99);
-  EXPECT_FALSE(limiter.Take("a").ok());
-  clock.Advance(1);
-  EXPECT_TRUE(limiter.Take("a").ok());
-  EXPECT_FALSE(limiter.Take("a").ok());
-}
-
-TEST(RateLimit, NoPeerTakesFromAnother) {
-  ManualClock clock(1000);
-  RateLimiter limiter(clock, {.per_second = 1, .burst = 1});
-  EXPECT_TRUE(limiter.Take("a").ok());
-  EXPECT_FALSE(limiter.Take("a").ok());
-  EXPECT_TRUE(limiter.Take("b").ok());
-}
-
-TEST(RateLimit, TheNumberOfBucketsIsBounded) {
-  ManualClock clock(1000);
-  RateLimiter limiter(clock, {.per_second = 1, .burst = 2, .peers = 3});
-  int allowed = 0;
-  for (int i = 0; i < 100; ++i) allowed += limiter.Take(absl::StrCat("peer", i)).ok();
-  EXPECT_EQ(allowed, 3 + 2);  // three buckets of their own, one shared by the others
-  EXPECT_LE(limiter.size(), 4u);
-  // Buckets that are full again are dropped.
-  clock.Advance(10'000);
-  EXPECT_TRUE(limiter.Take("late").ok());
-  EXPECT_EQ(limiter.size(), 1u);
-}
-
-TEST(RateLimit, WithoutARateNothingIsLimitedOrStored) {
-  ManualClock clock(1000);
-  RateLimiter limiter(clock, {.per_second = 0});
-  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(limiter.Take("a").ok());
-  EXPECT_EQ(limiter.size(), 0u);
-}
-
-TEST(RateLimit, AWallClockJumpChangesNoTokens) {
-  ManualClock clock(100'000);
-  RateLimiter limiter(clock, {.per_second = 1, .burst = 5});
-  EXPECT_TRUE(limiter.Take("a").ok());
-  clock.JumpWall(-50'000);
-  for (int i = 0; i < 4; ++i) EXPECT_TRUE(limiter.Take("a").ok());
-  clock.JumpWall(100'000);
-  EXPECT_FALSE(limiter.Take("a").ok());
-}
-
 // Admission with tokens, whose open calls end when their callers' tokens do.
 class OpenCallTest : public testing::Test {
  protected:

@@ -8,13 +8,17 @@
 #ifndef NIBBLE_SERVER_SERVICE_ADMITTED_SERVICE_H_
 #define NIBBLE_SERVER_SERVICE_ADMITTED_SERVICE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
+#include "grpcpp/alarm.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/impl/codegen/server_callback_handlers.h"
 #include "grpcpp/impl/rpc_service_method.h"
@@ -48,6 +52,8 @@ class CallMessages : public grpc::MessageAllocator<AnyReceived, AnyResponse> {
       set_response(&answer_);
     }
     void Release() override { delete this; }
+    // The request is not used any more, and its call lasts.
+    void FreeRequest() override { Request().Swap(&request_); }
 
    private:
     Request request_;
@@ -57,12 +63,26 @@ class CallMessages : public grpc::MessageAllocator<AnyReceived, AnyResponse> {
   };
 };
 
-// A stream that ends with its refusal.
-template <class Response>
-class RefusedStream : public grpc::ServerWriteReactor<Response> {
+// A call that ends with its refusal, in its turn.
+template <class Reactor>
+class RefusedCall final : public Reactor {
  public:
-  explicit RefusedStream(const absl::Status& status) { this->Finish(ToGrpc(status)); }
+  explicit RefusedCall(Refusal refusal) : refusal_(std::move(refusal)) {
+    if (refusal_.after_ms == 0) {
+      this->Finish(ToGrpc(refusal_.status));
+      return;
+    }
+    alarm_.Set(std::chrono::system_clock::now() + std::chrono::milliseconds(refusal_.after_ms),
+               [this](bool /*is_time*/) { this->Finish(ToGrpc(refusal_.status)); });
+  }
+
+  // The caller has given it up: its memory is free at once, and its turn stays taken.
+  void OnCancel() override { alarm_.Cancel(); }
   void OnDone() override { delete this; }
+
+ private:
+  const Refusal refusal_;
+  grpc::Alarm alarm_;
 };
 
 class AdmittedService : public grpc::Service {
@@ -85,12 +105,12 @@ class AdmittedService : public grpc::Service {
     auto* const handler = new Handler(
         [this, path, serve](grpc::CallbackServerContext* context, const AnyReceived* request,
                             AnyResponse* response) -> grpc::ServerUnaryReactor* {
-          const absl::StatusOr<CallerIdentity> caller =
-              admission_.Admit(*context, path, request->status.ok() ? request->message : nullptr);
-          if (!caller.ok()) {
-            grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-            reactor->Finish(ToGrpc(caller.status()));
-            return reactor;
+          Refusal refusal;
+          const std::optional<CallerIdentity> caller = admission_.Admit(
+              *context, path, request->status.ok() ? request->message : nullptr, refusal);
+          if (!caller) {
+            context->GetRpcAllocatorState()->FreeRequest();
+            return new RefusedCall<grpc::ServerUnaryReactor>(std::move(refusal));
           }
           const Requested<Request> received = {static_cast<const Request&>(*request->message),
                                                request->status};
@@ -101,8 +121,8 @@ class AdmittedService : public grpc::Service {
     Add(path, grpc::internal::RpcMethod::NORMAL_RPC, handler);
   }
 
-  // serve(received, place) returns the call's reactor, which keeps `place`, and ends with it, until
-  // it is done. `most`: of one caller, as for Admission::Open.
+  // serve(received, place) returns the call's reactor, which keeps `place`, and ends with
+  // it, until it is done. `most`: of one caller, as for Admission::Open.
   template <class Request, class Response, class Serve>
   void AddStream(const char* path, Serve serve, int most = 0) {
     using Handler = grpc::internal::CallbackServerStreamingHandler<Received<Request>, Response>;
@@ -110,12 +130,18 @@ class AdmittedService : public grpc::Service {
         new Handler([this, path, serve, most](
                         grpc::CallbackServerContext* context,
                         const Received<Request>* request) -> grpc::ServerWriteReactor<Response>* {
-          const absl::StatusOr<CallerIdentity> caller =
-              admission_.Admit(*context, path, request->status.ok() ? &request->message : nullptr);
-          if (!caller.ok()) return new RefusedStream<Response>(caller.status());
+          using Refused = RefusedCall<grpc::ServerWriteReactor<Response>>;
+          Refusal refusal;
+          const std::optional<CallerIdentity> caller = admission_.Admit(
+              *context, path, request->status.ok() ? &request->message : nullptr, refusal);
+          if (!caller) {
+            // gRPC's own copy of the request, which it keeps as long as the call.
+            const_cast<Received<Request>*>(request)->message = Request();
+            return new Refused(std::move(refusal));
+          }
           absl::StatusOr<std::shared_ptr<OpenCall>> place =
               admission_.Open(*caller, path, SubjectOf(request->message), most);
-          if (!place.ok()) return new RefusedStream<Response>(place.status());
+          if (!place.ok()) return new Refused({.status = place.status()});
           return serve(*request, *std::move(place));
         }));
   }

@@ -192,8 +192,10 @@ class ReflectionReactor
 
   void OnReadDone(bool ok) override {
     if (!ok) return Finish(grpc::Status::OK);
-    const absl::Status admitted = admission_.Admit(context_, call_, nullptr).status();
-    if (!admitted.ok()) return Finish(ToGrpc(admitted));
+    Refusal refusal;
+    if (!admission_.Admit(context_, call_, nullptr, refusal)) {
+      return Finish(ToGrpc(refusal.status));
+    }
     response_ = descriptors_.Answer(request_, sent_);
     StartWrite(&response_);
   }
@@ -297,8 +299,33 @@ class EverySecond {
 
 }  // namespace
 
+namespace {
+
+Admission::Options AdmissionOf(Controller& controller, const ServerOptions& options, bool tls,
+                               std::function<bool(const std::string&)> end_connection) {
+  return {.rate = options.rate,
+          .streams_per_caller = options.streams_per_caller,
+          .tls = tls,
+          .authenticator = options.authenticator,
+          .audit = options.audit,
+          .rights_of = [&controller](const std::string& job) -> std::optional<JobRights> {
+            return controller.Inspect([&](const State& shown) -> std::optional<JobRights> {
+              const v1::JobRecord* const found = shown.FindJob(job);
+              if (found == nullptr) return std::nullopt;
+              return JobRights{found->owner(), found->scheduling().project()};
+            });
+          },
+          .count = [&controller](const char* outcome) { controller.metrics().Audited(outcome); },
+          .end_connection = std::move(end_connection)};
+}
+
+}  // namespace
+
 struct CoordinatorServer::Parts {
-  Parts(const Clock& clock, Admission::Options options) : admission(clock, std::move(options)) {}
+  Parts(Controller& controller, const ServerOptions& options, bool tls)
+      : admission(controller.clock(),
+                  AdmissionOf(controller, options, tls,
+                              [this](const std::string& from) { return gate->End(from); })) {}
 
   Admission admission;
   std::unique_ptr<grpc::Service> coordinator;
@@ -319,26 +346,6 @@ absl::Status CheckListen(absl::string_view listen, bool insecure, bool authentic
                    "; or give --tls-cert, --tls-key, --tls-ca and --bootstrap-token-file, so that "
                    "they are (docs/guide/security.md)"));
 }
-
-namespace {
-
-Admission::Options AdmissionOf(Controller& controller, const ServerOptions& options, bool tls) {
-  return {.rate = options.rate,
-          .streams_per_caller = options.streams_per_caller,
-          .tls = tls,
-          .authenticator = options.authenticator,
-          .audit = options.audit,
-          .rights_of = [&controller](const std::string& job) -> std::optional<JobRights> {
-            return controller.Inspect([&](const State& shown) -> std::optional<JobRights> {
-              const v1::JobRecord* const found = shown.FindJob(job);
-              if (found == nullptr) return std::nullopt;
-              return JobRights{found->owner(), found->scheduling().project()};
-            });
-          },
-          .count = [&controller](const char* outcome) { controller.metrics().Audited(outcome); }};
-}
-
-}  // namespace
 
 void CoordinatorServer::EndExpired(Parts& parts) {
   parts.admission.EndInvalid();
@@ -391,7 +398,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   const bool tls = credentials->secure();
   NIBBLE_RETURN_IF_ERROR(
       CheckListen(options.listen, options.insecure, tls && options.authenticator != nullptr));
-  auto parts = std::make_unique<Parts>(controller.clock(), AdmissionOf(controller, options, tls));
+  auto parts = std::make_unique<Parts>(controller, options, tls);
   parts->coordinator =
       MakeCoordinatorService(controller, parts->admission, options.service, credentials);
   parts->access = MakeAccessService(parts->admission);

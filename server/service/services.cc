@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -255,17 +256,11 @@ class LinkReactor
                          grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>,
                          v1::ConnectResponse> {
  public:
-  // `caller`: refused unless it is OK.
-  LinkReactor(Controller& controller, Admission& admission,
-              const absl::StatusOr<CallerIdentity>& caller)
-      : controller_(controller), admission_(admission) {
-    absl::Status status = caller.status();
-    if (caller.ok()) {
-      caller_ = *caller;
-      auto place = admission.Open(caller_, kConnectCall, absl::StrCat("worker ", caller_.author));
-      status = place.status();
-      if (place.ok()) place_ = *std::move(place);
-    }
+  LinkReactor(Controller& controller, Admission& admission, CallerIdentity caller)
+      : controller_(controller), admission_(admission), caller_(std::move(caller)) {
+    auto place = admission.Open(caller_, kConnectCall, absl::StrCat("worker ", caller_.author));
+    absl::Status status = place.status();
+    if (place.ok()) place_ = *std::move(place);
     std::shared_ptr<WorkerSession> session;
     if (status.ok()) {
       auto opened = controller.sessions().Open(
@@ -353,8 +348,8 @@ class LinkReactor
 
   Controller& controller_;
   Admission& admission_;
-  CallerIdentity caller_;                   // set by the constructor
-  std::shared_ptr<OpenCall> place_;         // as caller_; null: the caller is refused
+  const CallerIdentity caller_;
+  std::shared_ptr<OpenCall> place_;         // set by the constructor; null: the caller is refused
   bool recorded_ = false;                   // the worker's connection is in the audit log
   std::shared_ptr<WorkerSession> session_;  // set by Begin, before any report
   Received<v1::ConnectRequest> report_;     // being read, or being processed
@@ -370,10 +365,17 @@ class WorkerLinkService : public AdmittedService {
     using Handler =
         grpc::internal::CallbackBidiHandler<Received<v1::ConnectRequest>, v1::ConnectResponse>;
     Add(kConnectCall, grpc::internal::RpcMethod::BIDI_STREAMING,
-        new Handler([&controller, &admission](grpc::CallbackServerContext* context) {
-          return new LinkReactor(controller, admission,
-                                 admission.Admit(*context, kConnectCall, nullptr));
-        }));
+        new Handler(
+            [&controller, &admission](grpc::CallbackServerContext* context)
+                -> grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>* {
+              Refusal refusal;
+              std::optional<CallerIdentity> caller =
+                  admission.Admit(*context, kConnectCall, nullptr, refusal);
+              if (caller) return new LinkReactor(controller, admission, *std::move(caller));
+              using Reactor =
+                  grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>;
+              return new RefusedCall<Reactor>(std::move(refusal));
+            }));
   }
 };
 
