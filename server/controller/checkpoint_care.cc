@@ -291,7 +291,7 @@ JobCare CareFor(const State& state, const std::string& job, int copies,
     if (GetsCopies(*checkpoint, newest)) {
       AddReplicas(state, *checkpoint, shards, copies, takers, care);
     }
-    if (HasOpenTask(*checkpoint)) AddTasks(state, *checkpoint, care);
+    if (HasOpenTask(*checkpoint)) AddTasks(state, *checkpoint, shards, care);
     care.surplus =
         care.surplus || std::any_of(shards.begin(), shards.end(), [&](const auto* shard) {
           return !SurplusHolders(state, *checkpoint, *shard, copies).empty();
