@@ -20,6 +20,7 @@
 #include "common/command_line/command_line.h"
 #include "common/connections/connection_gate.h"
 #include "common/identity/credentials.h"
+#include "common/identity/expiry.h"
 #include "common/process/standard_descriptors.h"
 #include "common/service/service_manager.h"
 #include "common/status_macros.h"
@@ -298,8 +299,9 @@ sigset_t StopSignals() {
 }
 
 // Null if HTTP is turned off.
-absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& controller,
-                                                           const Store& store, const Flags& flags) {
+absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(
+    const Controller& controller, const Store& store, const Flags& flags,
+    const std::shared_ptr<const Credentials>& credentials) {
   if (flags.http.empty()) {
     Log(LogLevel::kInfo, "HTTP is turned off: metrics and probes are not served");
     return nullptr;
@@ -309,7 +311,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
                                       .insecure = flags.server.insecure || flags.tls.given(),
                                       .or_free_port = !flags.http_given,
                                       .version = BuildVersion(),
-                                      .data_directory = flags.store});
+                                      .data_directory = flags.store,
+                                      .certificates = CertificateTimesOf(credentials)});
   if (!http.ok()) return http.status();
   const std::string& address = (*http)->address();
   if (!flags.http_given && address != flags.http) {
@@ -422,10 +425,10 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   NIBBLE_ASSIGN_OR_RETURN(auto controller, Controller::Start(*store, clock, options, store_failed));
   if (restored) NIBBLE_RETURN_IF_ERROR(ClearRestored(flags.store));  // the new epoch is durable
   controller->metrics().Recovered("store", opened_seconds);
-  NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags));
   NIBBLE_ASSIGN_OR_RETURN(
       const Security security,
       OpenSecurity(flags, [&metrics = controller->metrics()] { metrics.AuditLost(); }));
+  NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags, security.credentials));
   ServerOptions server_options = flags.server;
   server_options.credentials = security.credentials;
   server_options.authenticator = security.authenticator.get();
@@ -441,6 +444,8 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   if (http != nullptr) http->SetServing(true);
   LogUnreported(manager.Ready(absl::StrCat("cluster ", flags.controller.cluster)));
   const sigset_t signals = StopSignals();
+  ExpiryWarnings expiry_warnings(security.credentials,
+                                 [](const std::string& line) { Log(LogLevel::kWarning, line); });
   const timespec pause = {static_cast<time_t>(flags.tick_ms / 1000),
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
   bool healthy = true;
@@ -454,6 +459,7 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
     notifier.Tick();
     if (backups != nullptr) backups->Tick();
     if (!healthy || controller->Health().ok()) continue;
+    expiry_warnings.Tick(clock.NowUnixMs() / 1000);
     healthy = false;
     server->SetServing(false);
   }
