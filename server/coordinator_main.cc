@@ -433,6 +433,7 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   server_options.credentials = security.credentials;
   server_options.authenticator = security.authenticator.get();
   server_options.audit = security.audit.get();
+  if (http != nullptr) server_options.http = http->address();
   WarnOfDescriptors(server_options.connections);
   NIBBLE_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(*controller, server_options));
   Notifier notifier(*controller, std::move(notify));
@@ -443,9 +444,9 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
                    store->Info().last_sequence, " updates so far"));
   if (http != nullptr) http->SetServing(true);
   LogUnreported(manager.Ready(absl::StrCat("cluster ", flags.controller.cluster)));
-  const sigset_t signals = StopSignals();
   ExpiryWarnings expiry_warnings(security.credentials,
                                  [](const std::string& line) { Log(LogLevel::kWarning, line); });
+  const sigset_t signals = StopSignals();
   const timespec pause = {static_cast<time_t>(flags.tick_ms / 1000),
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
   bool healthy = true;
@@ -458,8 +459,8 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
     controller->Tick();
     notifier.Tick();
     if (backups != nullptr) backups->Tick();
-    if (!healthy || controller->Health().ok()) continue;
     expiry_warnings.Tick(clock.NowUnixMs() / 1000);
+    if (!healthy || controller->Health().ok()) continue;
     healthy = false;
     server->SetServing(false);
   }

@@ -246,6 +246,8 @@ MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& repo
 // Whether data that belongs to `store` is this job's: made in an earlier epoch of the state's
 // store, or before stores had an identity, or the job was adopted from another store.
 bool IsOwn(const State& state, const v1::JobRecord& job, const v1::StoreIdentity& store);
+// Whether the job was adopted: its id was not made from its number.
+bool IsAdopted(const v1::JobRecord& job);
 
 // Adopts data of a known job: attempts newer than the state's, the timeline of the live one, and
 // checkpoints with all shards present.
