@@ -70,10 +70,10 @@ class CoordinatorService : public AdmittedService {
         return Change(context, caller, NIBBLE_PATH(Verb), request.message, request.status,    \
                       response);                                                              \
       });
-#define NIBBLE_READ(Verb)                                                                         \
-  AddUnary<v1::Verb##Request, v1::Verb##Response>(                                                \
-      NIBBLE_PATH(Verb), [this](auto& context, auto& /*caller*/, auto& request, auto& response) { \
-        return Read(context, request, response);                                                  \
+#define NIBBLE_READ(Verb)                                                                     \
+  AddUnary<v1::Verb##Request, v1::Verb##Response>(                                            \
+      NIBBLE_PATH(Verb), [this](auto& context, auto& caller, auto& request, auto& response) { \
+        return Read(context, caller, request, response);                                      \
       });
     NIBBLE_CHANGE(SubmitJob)
     NIBBLE_CHANGE(ForkJob)
@@ -117,7 +117,7 @@ class CoordinatorService : public AdmittedService {
           auto place =
               this->admission().Open(caller, NIBBLE_PATH(WaitJob), SubjectOf(request.message));
           if (place.ok()) {
-            return AwaitJob(controller_, request.message, response, request.status,
+            return AwaitJob(controller_, request.message, ViewOf(caller), response, request.status,
                             *std::move(place));
           }
           ServerUnaryReactor* const reactor = context.DefaultReactor();
@@ -125,12 +125,14 @@ class CoordinatorService : public AdmittedService {
           return reactor;
         });
     AddStream<v1::WatchJobsRequest, v1::WatchJobsResponse>(
-        NIBBLE_PATH(WatchJobs), [this](auto& request, std::shared_ptr<OpenCall> place) {
-          return StreamWatch(controller_, request.message, request.status, std::move(place));
+        NIBBLE_PATH(WatchJobs),
+        [this](auto& request, auto& caller, std::shared_ptr<OpenCall> place) {
+          return StreamWatch(controller_, request.message, ViewOf(caller), request.status,
+                             std::move(place));
         });
     AddStream<v1::StreamLogsRequest, v1::StreamLogsResponse>(
         NIBBLE_PATH(StreamLogs),
-        [this](auto& request, std::shared_ptr<OpenCall> place) {
+        [this](auto& request, auto& /*caller*/, std::shared_ptr<OpenCall> place) {
           return StreamRankLogs(controller_, limits_.logs, open_logs_, to_workers_, request.message,
                                 request.status, std::move(place));
         },
@@ -142,6 +144,10 @@ class CoordinatorService : public AdmittedService {
   }
 
  private:
+  static ProjectView ViewOf(const CallerIdentity& caller) {
+    return ProjectView(caller.access.projects);
+  }
+
   absl::Status CheckSize(const Message& request) const {
     const auto* const submit =
         google::protobuf::DynamicCastToGenerated<v1::SubmitJobRequest>(&request);
@@ -187,9 +193,13 @@ class CoordinatorService : public AdmittedService {
                     });
     // Not gRPC's response, which is released when the deadline answers.
     const std::shared_ptr<Message> answer(response.New());
-    const auto done = [call, reactor, answer, &response, record](const absl::Status& status) {
+    const auto done = [this, view = ViewOf(caller), call, reactor, answer, &response,
+                       record](const absl::Status& status) {
       if (call->answered.exchange(true)) return;
       record(status, status.ok() ? answer.get() : nullptr);
+      if (status.ok() && view.bound()) {
+        controller_.Inspect([&](const State& shown) { view.Redact(shown, *answer); });
+      }
       if (status.ok()) response.GetReflection()->Swap(&response, answer.get());
       reactor->Finish(ToGrpc(status));
       call->alarm.Cancel();
@@ -199,13 +209,13 @@ class CoordinatorService : public AdmittedService {
   }
 
   template <class Request, class Response>
-  ServerUnaryReactor* Read(CallbackServerContext& context, const Requested<Request>& request,
-                           Response& response) {
+  ServerUnaryReactor* Read(CallbackServerContext& context, const CallerIdentity& caller,
+                           const Requested<Request>& request, Response& response) {
     ServerUnaryReactor* const reactor = context.DefaultReactor();
     absl::Status status = request.status;
     if (status.ok()) status = CheckBounds(request.message);
     if (status.ok()) {
-      absl::StatusOr<Response> answer = controller_.Read(request.message);
+      absl::StatusOr<Response> answer = controller_.Read(request.message, ViewOf(caller));
       status = answer.status();
       if (answer.ok()) response = *std::move(answer);
     }

@@ -42,7 +42,7 @@ struct Caller {
   const std::set<std::string>* taken_jobs = nullptr;
   // Whether events of jobs may be posted to a URL, and why not; null: to no URL.
   const std::function<absl::Status(const std::string& url)>* may_post = nullptr;
-  // The only projects that its new jobs may belong to; empty: any, or none.
+  // The only projects that its new jobs may belong to, and whose jobs it sees; empty: any, or none.
   std::vector<std::string> projects = {};
 };
 
