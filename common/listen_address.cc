@@ -21,6 +21,13 @@ namespace {
 constexpr size_t kMaxHostBytes = 253;  // of a name in DNS
 constexpr size_t kMaxShown = 80;
 constexpr absl::string_view kOneInterface = "the address of one interface, not of all";
+constexpr absl::string_view kOneHost = "the address of one host, not a multicast address";
+
+// "localhost", and names below it, are loopback by RFC 6761.
+bool IsLocalName(absl::string_view host) {
+  absl::ConsumeSuffix(&host, ".");
+  return absl::EqualsIgnoreCase(host, "localhost") || absl::EndsWithIgnoreCase(host, ".localhost");
+}
 
 }  // namespace
 
@@ -66,6 +73,8 @@ absl::StatusOr<ListenAddress> ParseNamedAddress(absl::string_view field, absl::s
     if (inet_pton(AF_INET6, host.c_str(), &six) != 1) return refused(kAllowed);
     address->any = IN6_IS_ADDR_UNSPECIFIED(&six);
     address->loopback = IN6_IS_ADDR_LOOPBACK(&six);
+    address->link_local = IN6_IS_ADDR_LINKLOCAL(&six);
+    if (IN6_IS_ADDR_MULTICAST(&six)) return refused(kOneHost);
     if (!IN6_IS_ADDR_V4MAPPED(&six)) return address->any ? refused(kOneInterface) : address;
     std::memcpy(&four, six.s6_addr + 12, sizeof four);
   } else if (inet_aton(host.c_str(), &four) != 0) {
@@ -77,11 +86,14 @@ absl::StatusOr<ListenAddress> ParseNamedAddress(absl::string_view field, absl::s
                         return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
                       });
     if (!name) return refused(kAllowed);
+    address->loopback = IsLocalName(host);
     return address;
   }
   const uint32_t number = ntohl(four.s_addr);
   address->any = number >> 24 == 0;
   address->loopback = number >> 24 == 127;
+  address->link_local = number >> 16 == 0xa9fe;  // 169.254
+  if (number >> 28 == 0xe || number == 0xffffffff) return refused(kOneHost);
   return address->any ? refused(kOneInterface) : address;
 }
 

@@ -17,7 +17,8 @@ struct ListenAddress {
   std::string host;  // without []
   int port = 0;
   bool loopback = false;
-  bool any = false;  // every interface
+  bool any = false;         // every interface
+  bool link_local = false;  // of a network without a router; ParseNamedAddress alone sets it
 
   std::string ToString() const;
 };
@@ -26,7 +27,7 @@ struct ListenAddress {
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view field, absl::string_view text);
 
 // An address at which other programs reach this one. InvalidArgument, naming `field`: not host:port
-// with a host name or IP address, port 0, or the address of every interface.
+// with a host name or IP address, port 0, or the address of every interface or of several hosts.
 absl::StatusOr<ListenAddress> ParseNamedAddress(absl::string_view field, absl::string_view text);
 
 // FailedPrecondition: the address is off loopback and not `insecure`. Otherwise the errors of

@@ -20,6 +20,7 @@
 #include "common/command_line/command_line.h"
 #include "common/connections/connection_gate.h"
 #include "common/identity/credentials.h"
+#include "common/identity/expiry.h"
 #include "common/process/standard_descriptors.h"
 #include "common/s3/object_store.h"
 #include "common/service/service_manager.h"
@@ -341,6 +342,7 @@ bool Authenticates(const Flags& flags) {
 // Null if HTTP is turned off.
 absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& controller,
                                                            const Store& store, const Flags& flags,
+                                                           const std::shared_ptr<const Credentials>& credentials,
                                                            AlertIntake& intake) {
   if (flags.accept_alerts && flags.http.empty()) {
     return absl::FailedPreconditionError("--accept-alerts: --http '' turns HTTP off");
@@ -371,7 +373,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> ServeHttp(const Controller& con
                                       .data_directory = flags.store,
                                       .alerts = std::move(alerts),
                                       .alert_bytes = kMaxAlertBodyBytes,
-                                      .alert_token = std::move(alert_token)});
+                                      .alert_token = std::move(alert_token),
+                                      .certificates = CertificateTimesOf(credentials)});
   if (!http.ok()) return http.status();
   const std::string& address = (*http)->address();
   if (!flags.http_given && address != flags.http) {
@@ -479,14 +482,15 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
   if (restored) NIBBLE_RETURN_IF_ERROR(ClearRestored(flags.store));  // the new epoch is durable
   controller->metrics().Recovered("store", opened_seconds);
   AlertIntake intake(*controller);
-  NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags, intake));
   NIBBLE_ASSIGN_OR_RETURN(
       const Security security,
       OpenSecurity(flags, [&metrics = controller->metrics()] { metrics.AuditLost(); }));
+  NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags, security.credentials, intake));
   ServerOptions server_options = flags.server;
   server_options.credentials = security.credentials;
   server_options.authenticator = security.authenticator.get();
   server_options.audit = security.audit.get();
+  if (http != nullptr) server_options.http = http->address();
   WarnOfDescriptors(server_options.connections);
   NIBBLE_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(*controller, server_options));
   Notifier notifier(*controller, std::move(notify));
@@ -497,6 +501,8 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
                    store->Info().last_sequence, " updates so far"));
   if (http != nullptr) http->SetServing(true);
   LogUnreported(manager.Ready(absl::StrCat("cluster ", flags.controller.cluster)));
+  ExpiryWarnings expiry_warnings(security.credentials,
+                                 [](const std::string& line) { Log(LogLevel::kWarning, line); });
   const sigset_t signals = StopSignals();
   const timespec pause = {static_cast<time_t>(flags.tick_ms / 1000),
                           static_cast<long>(flags.tick_ms % 1000 * 1'000'000)};
@@ -511,6 +517,7 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
     if (flags.accept_alerts) intake.Tick();
     notifier.Tick();
     if (backups != nullptr) backups->Tick();
+    expiry_warnings.Tick(clock.NowUnixMs() / 1000);
     if (!healthy || controller->Health().ok()) continue;
     healthy = false;
     server->SetServing(false);

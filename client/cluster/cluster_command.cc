@@ -28,6 +28,7 @@
 #include "client/shell/command_line.h"
 #include "client/shell/output.h"
 #include "common/command_line/command_line.h"
+#include "common/identity/expiry.h"
 #include "common/text/table.h"
 #include "common/text/text.h"
 #include "proto/nibble/v1/job.pb.h"
@@ -115,6 +116,24 @@ std::string Remark(const LocalCluster::Status& status, const std::string& role) 
       worker->flags().empty() ? "" : ", flagged");
 }
 
+// Those that expire soon, or else the one that expires first.
+std::string CertificateLines(const std::vector<CertificateExpiry>& certificates,
+                             int64_t now_unix_s) {
+  const auto first =
+      std::min_element(certificates.begin(), certificates.end(),
+                       [](const auto& a, const auto& b) { return a.unix_s < b.unix_s; });
+  if (first == certificates.end()) return "";
+  std::string text;
+  for (const CertificateExpiry& one : certificates) {
+    const bool soon = ExpiresSoon(one, now_unix_s);
+    if (!soon && (&one != &*first)) continue;
+    absl::StrAppend(&text, text.empty() ? "\ncertificates " : "             ",
+                    soon ? "" : "the first to expire: ", ExpiryText(one, now_unix_s),
+                    soon ? "; renew it with 'nibble cluster certs'" : "", "\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string ClusterTable(const LocalCluster::Status& status, int64_t now_unix_ms) {
@@ -125,8 +144,9 @@ std::string ClusterTable(const LocalCluster::Status& status, int64_t now_unix_ms
                process.alive ? DurationText(uptime) : "-",
                process.alive ? Remark(status, process.role) : "does not run"});
   }
-  std::string text = absl::StrCat(
-      "address      ", status.address.empty() ? "not up" : status.address, "\n\n", table.Text());
+  std::string text =
+      absl::StrCat("address      ", status.address.empty() ? "not up" : status.address, "\n\n",
+                   table.Text(), CertificateLines(status.certificates, now_unix_ms / 1000));
   if (!status.serves) return text;
   std::vector<std::string> counts;
   for (const auto& [state, count] : status.jobs) {
@@ -158,8 +178,13 @@ std::string ClusterJson(const LocalCluster::Status& status, int64_t now_unix_ms)
   }
   nlohmann::ordered_json jobs = nlohmann::ordered_json::object();
   for (const auto& [state, count] : status.jobs) jobs[Word(state)] = count;
+  nlohmann::ordered_json certificates = nlohmann::ordered_json::object();
+  for (const CertificateExpiry& one : status.certificates) {
+    certificates[one.certificate] = {{"path", one.path}, {"expires_unix_seconds", one.unix_s}};
+  }
   const nlohmann::ordered_json json = {{"address", status.address},
                                        {"serves", status.serves},
+                                       {"certificates", std::move(certificates)},
                                        {"processes", std::move(processes)},
                                        {"jobs", std::move(jobs)}};
   return JsonText(json);
@@ -332,6 +357,23 @@ struct CertsFlags {
   std::vector<std::string> hosts;
 };
 
+// Of the authority, which is used again, and of certificates that were not issued now. One that
+// outlives its authority ends with it.
+void WarnOfExpiry(const std::string& directory) {
+  const int64_t now = absl::ToUnixSeconds(absl::Now());
+  const std::vector<CertificateExpiry> expiries = ReadIdentityExpiries(directory);
+  const auto authority =
+      std::find_if(expiries.begin(), expiries.end(),
+                   [](const CertificateExpiry& one) { return one.certificate == "ca"; });
+  for (const CertificateExpiry& one : expiries) {
+    const bool outlives = authority != expiries.end() && one.unix_s > authority->unix_s;
+    if (ExpiresSoon(one, now)) Say(absl::StrCat("warning: ", ExpiryText(one, now)));
+    if (!outlives) continue;
+    Say(absl::StrCat("warning: '", one.path,
+                     "' is valid for longer than its authority: ", ExpiryText(*authority, now)));
+  }
+}
+
 int MakeCerts(const CertsFlags& flags) {
   IdentityWish wish = flags.wish;
   wish.hosts.insert(wish.hosts.end(), flags.hosts.begin(), flags.hosts.end());
@@ -342,6 +384,7 @@ int MakeCerts(const CertsFlags& flags) {
   for (const std::string& name : *issued) {
     std::printf("%s/%s.pem\n", flags.directory.c_str(), name.c_str());
   }
+  WarnOfExpiry(flags.directory);
   Say(absl::StrCat(
       "keys are in NAME-key.pem; the authority is ", flags.directory,
       "/ca.pem. Keep ca-key.pem away from the cluster: whoever has it can be anybody"));

@@ -105,6 +105,25 @@ TEST(ClusterReportTest, DashboardsAreShownWithTheirAddress) {
   EXPECT_FALSE(json["processes"][4].contains("url"));
 }
 
+TEST(ClusterReportTest, CertificatesThatExpireSoonAreNamed) {
+  constexpr int64_t kDayMs = int64_t{24} * 3600 * 1000;
+  LocalCluster::Status status = Example();
+  EXPECT_THAT(ClusterTable(status, 0), Not(HasSubstr("certificate")));
+  status.certificates = {{"ca", "identity/ca.pem", 3650 * kDayMs / 1000},
+                         {"coordinator", "identity/coordinator.pem", 30 * kDayMs / 1000},
+                         {"worker-1", "identity/worker-1.pem", 40 * kDayMs / 1000}};
+  const std::string early = ClusterTable(status, 0);
+  EXPECT_THAT(early, HasSubstr("certificates the first to expire: the certificate "
+                               "'identity/coordinator.pem' expires in 30 days"));
+  EXPECT_THAT(early, Not(HasSubstr("worker-1.pem")));
+  const std::string late = ClusterTable(status, 31 * kDayMs);
+  EXPECT_THAT(late, HasSubstr("'identity/coordinator.pem' expired at 1970-01-31T00:00:00Z; renew"));
+  EXPECT_THAT(late, HasSubstr("'identity/worker-1.pem' expires in 9 days"));
+  EXPECT_THAT(late, Not(HasSubstr("ca.pem")));
+  const auto json = nlohmann::json::parse(ClusterJson(status, 0));
+  EXPECT_EQ(json.at("certificates").at("coordinator").at("expires_unix_seconds"), 2'592'000);
+}
+
 TEST(ClusterReportTest, AClusterThatIsDownShowsNoJobs) {
   LocalCluster::Status status;
   status.processes = {{.role = "coordinator"}, {.role = "worker-1"}};

@@ -2,11 +2,13 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/remote/client_access.h"
 #include "common/files/files.h"
@@ -98,6 +100,23 @@ absl::StatusOr<std::vector<std::string>> IssueIdentityFiles(const std::string& d
     issued.push_back(name);
   }
   return issued;
+}
+
+std::vector<CertificateExpiry> ReadIdentityExpiries(const std::string& directory) {
+  std::vector<CertificateExpiry> expiries;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().stem();
+    if (at->path().extension() != ".pem" || absl::EndsWith(name, "-key")) continue;
+    const absl::StatusOr<CertificateExpiry> expiry = ReadExpiry(name, at->path());
+    if (expiry.ok()) expiries.push_back(*expiry);
+  }
+  std::sort(expiries.begin(), expiries.end(),
+            [](const CertificateExpiry& a, const CertificateExpiry& b) {
+              return a.certificate < b.certificate;
+            });
+  return expiries;
 }
 
 }  // namespace nibble

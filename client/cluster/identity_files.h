@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/identity/expiry.h"
 
 namespace nibble {
 
@@ -31,6 +32,10 @@ struct IdentityWish {
 absl::StatusOr<std::vector<std::string>> IssueIdentityFiles(const std::string& directory,
                                                             const IdentityWish& wish,
                                                             int64_t now_unix_s);
+
+// When the certificates in the directory expire, by name, such as "coordinator" and "ca". Files
+// that are no certificates are left out.
+std::vector<CertificateExpiry> ReadIdentityExpiries(const std::string& directory);
 
 }  // namespace nibble
 

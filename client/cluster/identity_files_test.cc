@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <fstream>
 #include <string>
 
 #include "client/remote/client_access.h"
@@ -31,6 +32,22 @@ TEST(IdentityFiles, EveryProgramGetsItsNameAndKeysAreForTheirOwner) {
   struct stat entry = {};
   ASSERT_EQ(stat(files.Key("ca").c_str(), &entry), 0);
   EXPECT_EQ(entry.st_mode & 0777, 0600u);
+}
+
+TEST(IdentityFiles, WhenCertificatesExpireIsReadByTheirNames) {
+  const file_testing::TempDirectory root;
+  const LocalIdentity files(root.path());
+  ASSERT_TRUE(IssueIdentityFiles(files.directory, {.workers = {"w1"}, .days = 30}, kIssuedAt).ok());
+  std::ofstream(files.directory + "/notes.pem") << "no certificate";
+  const auto expiries = ReadIdentityExpiries(files.directory);
+  ASSERT_EQ(expiries.size(), 3u);
+  EXPECT_EQ(expiries[0].certificate, "ca");
+  EXPECT_EQ(expiries[0].unix_s, kIssuedAt + int64_t{3650} * 86'400);
+  EXPECT_EQ(expiries[1].certificate, "coordinator");
+  EXPECT_EQ(expiries[2].certificate, "w1");
+  EXPECT_EQ(expiries[2].unix_s, kIssuedAt + 30 * 86'400);
+  EXPECT_EQ(expiries[2].path, files.Certificate("w1"));
+  EXPECT_TRUE(ReadIdentityExpiries(root.Path("nowhere")).empty());
 }
 
 TEST(IdentityFiles, TheAuthorityStaysAndOnlyMissingCertificatesAreAdded) {

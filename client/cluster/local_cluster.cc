@@ -419,6 +419,7 @@ absl::StatusOr<LocalCluster::Status> LocalCluster::GetStatus() const {
   }
   if (!record.ok()) return record.status();
   Status status;
+  status.certificates = ReadIdentityExpiries(LocalIdentity(paths_.directory).directory);
   std::vector<std::string> roles = record->Roles();
   for (const char* const role : {kPrometheusRole, kGrafanaRole}) {
     if (record->processes.contains(role)) roles.push_back(role);

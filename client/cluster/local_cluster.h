@@ -22,6 +22,7 @@
 #include "client/cluster/cluster_files.h"
 #include "client/cluster/local_dashboards.h"
 #include "common/files/file_lock.h"
+#include "common/identity/expiry.h"
 #include "common/process/spawn.h"
 #include "proto/nibble/v1/job.pb.h"
 #include "proto/nibble/v1/worker.pb.h"
@@ -86,7 +87,8 @@ class LocalCluster {
     std::vector<ProcessStatus> processes;
     std::vector<v1::Worker> workers;  // as the coordinator sees them
     std::map<v1::JobState, int64_t> jobs;
-    std::map<std::string, std::string> urls;  // of Prometheus and Grafana if they run, by role
+    std::map<std::string, std::string> urls;      // of Prometheus and Grafana if they run, by role
+    std::vector<CertificateExpiry> certificates;  // of a secure cluster, by name
   };
   // NotFound if there never was a cluster.
   absl::StatusOr<Status> GetStatus() const;

@@ -15,12 +15,13 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/shell/command_line.h"
 #include "common/identity/credentials.h"
 #include "common/listen_address.h"
+#include "common/status_macros.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -43,15 +44,8 @@ std::string Variable(const char* name) {
 }
 
 absl::StatusOr<std::string> Checked(const std::string& source, const std::string& address) {
-  // gRPC knows more forms of a host than a listener's.
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon != std::string::npos && colon > 0 &&
-      absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 && port <= 65535) {
-    return address;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(source, ": '", address, "'; allowed: host:port with a port of 1 to 65535"));
+  NIBBLE_RETURN_IF_ERROR(CheckServerAddress(source, address));
+  return address;
 }
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& server, const ClientAccess& access) {

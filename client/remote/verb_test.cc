@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "client/remote/enum_words.h"
 #include "client/remote/remote_commands.h"
 #include "client/shell/output.h"
@@ -68,6 +69,25 @@ TEST(RecipeVerbsTest, AnEmptyTimeIsAUsageError) {
     EXPECT_EQ(outcome.exit_code, kExitUsage);
     EXPECT_THAT(outcome.err, HasSubstr("--at: '' is not a time; allowed: now, lr-decay"));
   }
+}
+
+TEST(ServerOptionTest, AServerWithoutAPortIsAUsageError) {
+  for (const char* const server : {"nohost", "nohost:", ":7700", "nohost:0", "nohost:70000", ""}) {
+    const Outcome outcome =
+        RunCommand(AddRecipeVerbs, {"rollback", "train", "1", "--server", server});
+    EXPECT_EQ(outcome.exit_code, kExitUsage) << server;
+    EXPECT_THAT(outcome.err, HasSubstr(absl::StrCat(
+                                 "'", server, "'; allowed: host:port with a port of 1 to 65535")));
+  }
+}
+
+// Usage is right, and nobody answers.
+TEST(ServerOptionTest, AHostThatDoesNotExistIsNoUsageError) {
+  const Outcome outcome = RunCommand(
+      AddRecipeVerbs,
+      {"rollback", "train", "1", "--server", "no-such-host.invalid:7700", "--timeout", "100ms"});
+  EXPECT_EQ(outcome.exit_code, kExitError);
+  EXPECT_THAT(outcome.err, HasSubstr("no answer from no-such-host.invalid:7700"));
 }
 
 TEST(EnumWordsTest, WordsAreTheNamesWithoutTheirPrefix) {

@@ -136,7 +136,10 @@ void AddRemoteOptions(Command verb, RemoteFlags& flags) {
 
 void AddServerOptions(Command verb, RemoteFlags& flags) {
   verb.Add("--server", flags.server,
-           "host:port of the coordinator; default: NIBBLE_SERVER, else the local cluster");
+           "host:port of the coordinator; default: NIBBLE_SERVER, else the local cluster")
+      .Check([](const std::string& given) {
+        return std::string(CheckServerAddress("--server", given).message());
+      });
   AddSecondsOption(
       verb, "--timeout", flags.timeout,
       "how long to retry an unreachable coordinator, such as 30s; default: 10s, or no retry if "
@@ -177,6 +180,18 @@ absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "'; allowed: above 0, up to 8760h"));
   }
   return duration;
+}
+
+absl::Status CheckServerAddress(const std::string& source, const std::string& address) {
+  // gRPC knows more forms of a host than a listener's.
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon != std::string::npos && colon > 0 &&
+      absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 && port <= 65535) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(source, ": '", address, "'; allowed: host:port with a port of 1 to 65535"));
 }
 
 Option AddSecondsOption(Command verb, const std::string& name, std::string& text,

@@ -52,6 +52,9 @@ void AddServerOptions(Command verb, RemoteFlags& flags);
 // Replaces the help of --timeout: in a verb that waits, it also limits the wait.
 void TimeoutEndsWait(Command verb);
 
+// InvalidArgument, naming the source of the address, unless it is host:port in one of gRPC's forms.
+absl::Status CheckServerAddress(const std::string& source, const std::string& address);
+
 // "30s", "5m", "1h30m", or seconds as a number. InvalidArgument states what is allowed.
 absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text);
 // An option whose value ParseSeconds() accepts; other values are usage errors.

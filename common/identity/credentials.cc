@@ -106,6 +106,7 @@ class InsecureCredentials : public Credentials {
  public:
   InsecureCredentials() : Credentials(false, {}) {}
   std::string OwnExpiry(int64_t /*now_unix_s*/) const override { return ""; }
+  std::vector<CertificateExpiry> Expiries() const override { return {}; }
   std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(PeerKind /*kind*/) const override {
     return grpc::InsecureChannelCredentials();
   }
@@ -119,6 +120,7 @@ class TlsCredentials : public Credentials {
   TlsCredentials(const TlsFiles& files, PeerName own_name)
       : Credentials(true, std::move(own_name)),
         certificate_(files.certificate),
+        authority_(files.authority),
         provider_(std::make_shared<tls::FileWatcherCertificateProvider>(
             files.key, files.certificate, files.authority, kReadAgainSeconds)),
         to_coordinator_(MakeForChannelTo(PeerKind::kCoordinator)),
@@ -135,6 +137,14 @@ class TlsCredentials : public Credentials {
         absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(facts->expires_unix_s),
                          absl::UTCTimeZone()),
         "; renew it, no restart is needed");
+  }
+
+  std::vector<CertificateExpiry> Expiries() const override {
+    std::vector<CertificateExpiry> expiries;
+    for (auto& read : {ReadExpiry("own", certificate_), ReadExpiry("authority", authority_)}) {
+      if (read.ok()) expiries.push_back(*read);
+    }
+    return expiries;
   }
 
   std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(PeerKind kind) const override {
@@ -166,7 +176,7 @@ class TlsCredentials : public Credentials {
     options.watch_identity_key_cert_pairs();
   }
 
-  const std::string certificate_;  // path
+  const std::string certificate_, authority_;  // paths
   // Its thread reads the files again.
   const std::shared_ptr<tls::CertificateProviderInterface> provider_;
   // Made once: a daemon opens channels for as long as it lives.

@@ -16,10 +16,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/identity/expiry.h"
 #include "common/identity/peer_name.h"
 
 namespace grpc {
@@ -59,6 +61,9 @@ class Credentials {
   // For messages about connections that fail, because the peer that refuses a certificate does not
   // say why: that this program's certificate, as its file is now, has expired. Empty: it has not.
   virtual std::string OwnExpiry(int64_t now_unix_s) const = 0;
+  // Of this program's certificate, "own", and of its authorities, "authority", as their files are
+  // now. Without files that cannot be read.
+  virtual std::vector<CertificateExpiry> Expiries() const = 0;
   // For channels to a server whose certificate names a `kind`: kCoordinator or kWorker.
   virtual std::shared_ptr<grpc::ChannelCredentials> ForChannelTo(PeerKind kind) const = 0;
   // `may_call` may be null: every caller with a certificate may make every call. Without

@@ -25,6 +25,9 @@ std::string RenderPage(const ProgramTable& table, MetricPage& page, const Metric
     page.Set(table.disk_free, {}, static_cast<double>(disk.available));
     page.Set(table.disk_size, {}, static_cast<double>(disk.capacity));
   }
+  for (const CertificateTime& one : info.certificates) {
+    page.Set(table.certificate_expiry, {one.certificate}, one.expires_unix_seconds);
+  }
   page.Set(table.dropped, {}, static_cast<double>(page.dropped() + book.dropped()));
   return page.Render(book);
 }

@@ -4,6 +4,10 @@
 #ifndef NIBBLE_COMMON_METRICS_PROGRAM_TABLE_H_
 #define NIBBLE_COMMON_METRICS_PROGRAM_TABLE_H_
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "absl/strings/string_view.h"
 #include "common/metrics/metric_book.h"
 #include "common/metrics/metric_table.h"
@@ -29,10 +33,21 @@ struct ProgramTable : MetricTable {
       "Free space of the file system with the program's data, for programs without privileges");
   const MetricSpec& disk_size = Gauge("nibble_disk_size_bytes", "bytes", {},
                                       "Size of the file system with the program's data");
+  const MetricSpec& certificate_expiry =
+      Gauge("nibble_certificate_expiry_timestamp_seconds", "seconds", {"certificate"},
+            "When the program's own certificate, or the first of its authorities, expires, in "
+            "seconds since 1970; none without TLS");
   const MetricSpec& dropped =
       Counter("nibble_metrics_dropped_total", "values", {},
               "Values dropped because their family already had 4096 series");
 };
+
+struct CertificateTime {
+  std::string certificate;  // "own", "authority"
+  double expires_unix_seconds = 0;
+};
+// Called for each page; may be null.
+using CertificateTimes = std::function<std::vector<CertificateTime>()>;
 
 // What the rows of ProgramTable report on.
 struct ProgramInfo {
@@ -40,6 +55,7 @@ struct ProgramInfo {
   absl::string_view version;
   // The program's data. Without it, or if it cannot be read, the disk's rows have no value.
   absl::string_view data_directory = {};
+  std::vector<CertificateTime> certificates = {};
 };
 
 // Fills in the rows of ProgramTable, and renders the page (MetricPage::Render).

@@ -19,17 +19,23 @@ constexpr v1::Role kSubmitter = v1::ROLE_SUBMITTER;
 constexpr v1::Role kOperator = v1::ROLE_OPERATOR;
 constexpr v1::Role kWorker = v1::ROLE_WORKER;
 
-#define NIBBLE_READ(Verb) \
-  { "/nibble.v1.Coordinator/" #Verb, kViewer }
+constexpr JobScope kNothing = JobScope::kNothing;
+constexpr JobScope kJob = JobScope::kJob;
+constexpr JobScope kJobs = JobScope::kJobs;
+constexpr JobScope kCluster = JobScope::kCluster;
+
+#define NIBBLE_READ(Verb, Scope) \
+  { "/nibble.v1.Coordinator/" #Verb, kViewer, Scope }
 #define NIBBLE_OWN(Verb) \
-  { "/nibble.v1.Coordinator/" #Verb, kSubmitter, true, true }
+  { "/nibble.v1.Coordinator/" #Verb, kSubmitter, kJob, true, true }
 #define NIBBLE_OPERATE(Verb) \
-  { "/nibble.v1.Coordinator/" #Verb, kOperator, false, true }
+  { "/nibble.v1.Coordinator/" #Verb, kOperator, kCluster, false, true }
 
 constexpr AccessRow kRows[] = {
-    // New jobs belong to their submitter. A fork reads its parent, as every viewer may.
-    {"/nibble.v1.Coordinator/SubmitJob", kSubmitter, false, true},
-    {"/nibble.v1.Coordinator/ForkJob", kSubmitter, false, true},
+    // New jobs belong to their submitter. A fork reads its parent, as every viewer of it may; so
+    // does a new job that begins from another's weights, which its decision checks.
+    {"/nibble.v1.Coordinator/SubmitJob", kSubmitter, kJobs, false, true},
+    {"/nibble.v1.Coordinator/ForkJob", kSubmitter, kJob, false, true},
     NIBBLE_OWN(PauseJob),
     NIBBLE_OWN(ResumeJob),
     NIBBLE_OWN(CheckpointJob),
@@ -50,33 +56,33 @@ constexpr AccessRow kRows[] = {
     NIBBLE_OPERATE(UncordonWorker),
     NIBBLE_OPERATE(SetQueue),
     NIBBLE_OPERATE(DeleteQueue),
-    NIBBLE_READ(ListJobs),
-    NIBBLE_READ(DescribeJob),
-    NIBBLE_READ(WatchJobs),
-    NIBBLE_READ(StreamLogs),
-    NIBBLE_READ(ListJobEvents),
-    NIBBLE_READ(WaitJob),
-    NIBBLE_READ(GetJobMetrics),
-    NIBBLE_READ(GetRecipe),
-    NIBBLE_READ(DiffRecipe),
-    NIBBLE_READ(ListRecipeRevisions),
-    NIBBLE_READ(ListRecipePresets),
-    NIBBLE_READ(GetRecipeCost),
-    NIBBLE_READ(ListCheckpoints),
-    NIBBLE_READ(DescribeCheckpoint),
-    NIBBLE_READ(ListOrphans),
-    NIBBLE_READ(ListWorkers),
-    NIBBLE_READ(DescribeWorker),
-    NIBBLE_READ(ListQueues),
-    {"/nibble.v1.Access/CreateToken", kOperator, false, true},
-    {"/nibble.v1.Access/ListTokens", kOperator},
-    {"/nibble.v1.Access/RevokeToken", kOperator, false, true},
-    {"/nibble.v1.WorkerLink/Connect", kWorker, false, true},
-    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", kViewer},
-    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kViewer},
+    NIBBLE_READ(ListJobs, kJobs),
+    NIBBLE_READ(DescribeJob, kJob),
+    NIBBLE_READ(WatchJobs, kJobs),
+    NIBBLE_READ(StreamLogs, kJob),
+    NIBBLE_READ(ListJobEvents, kJob),
+    NIBBLE_READ(WaitJob, kJob),
+    NIBBLE_READ(GetJobMetrics, kJob),
+    NIBBLE_READ(GetRecipe, kJob),
+    NIBBLE_READ(DiffRecipe, kJob),
+    NIBBLE_READ(ListRecipeRevisions, kJob),
+    NIBBLE_READ(ListRecipePresets, kNothing),
+    NIBBLE_READ(GetRecipeCost, kJob),
+    NIBBLE_READ(ListCheckpoints, kJob),
+    NIBBLE_READ(DescribeCheckpoint, kJob),
+    NIBBLE_READ(ListOrphans, kJobs),
+    NIBBLE_READ(ListWorkers, kJobs),
+    NIBBLE_READ(DescribeWorker, kJobs),
+    NIBBLE_READ(ListQueues, kNothing),
+    {"/nibble.v1.Access/CreateToken", kOperator, kCluster, false, true},
+    {"/nibble.v1.Access/ListTokens", kOperator, kCluster},
+    {"/nibble.v1.Access/RevokeToken", kOperator, kCluster, false, true},
+    {"/nibble.v1.WorkerLink/Connect", kWorker, kNothing, false, true},
+    {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", kViewer, kNothing},
+    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kViewer, kNothing},
     // Served by gRPC itself, for probes.
-    {"/grpc.health.v1.Health/Check", kEverybody},
-    {"/grpc.health.v1.Health/Watch", kEverybody},
+    {"/grpc.health.v1.Health/Check", kEverybody, kNothing},
+    {"/grpc.health.v1.Health/Watch", kEverybody, kNothing},
 };
 
 #undef NIBBLE_READ
@@ -152,8 +158,10 @@ absl::Status CheckRole(const AccessRow& row, v1::Role role, absl::string_view na
 std::string JobOfRequest(const Message& request) {
   std::string job = TextField(request, "job");
   if (!job.empty()) return job;
-  const Message* const ref = PartOf(request, "ref");
-  return ref == nullptr ? "" : TextField(*ref, "job");
+  for (const char* const part : {"ref", "checkpoint"}) {
+    if (const Message* const ref = PartOf(request, part)) return TextField(*ref, "job");
+  }
+  return "";
 }
 
 std::string SubjectOf(const Message& message) {

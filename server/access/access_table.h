@@ -5,6 +5,7 @@
 #ifndef NIBBLE_SERVER_ACCESS_ACCESS_TABLE_H_
 #define NIBBLE_SERVER_ACCESS_ACCESS_TABLE_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,9 +16,20 @@
 
 namespace nibble {
 
+// What a call shows or changes of jobs, and so what it does for a caller that is bound to projects,
+// to whom jobs of other projects do not exist.
+enum class JobScope : uint8_t {
+  kUndecided,  // in no row: a test fails
+  kNothing,    // no job
+  kJob,        // the job that the request names; of another project: NotFound
+  kJobs,       // the service leaves out jobs of other projects (server/controller/project_view.h)
+  kCluster,    // everybody's jobs, or who may see them: PermissionDenied
+};
+
 struct AccessRow {
-  const char* call;      // such as "/nibble.v1.Coordinator/ListJobs"
-  v1::Role role;         // the least that may make it; UNSPECIFIED: everybody
+  const char* call;  // such as "/nibble.v1.Coordinator/ListJobs"
+  v1::Role role;     // the least that may make it; UNSPECIFIED: everybody
+  JobScope scope = JobScope::kUndecided;
   bool own_job = false;  // a submitter only for a job that it owns
   bool change = false;   // it changes something: every outcome is audited
 };
@@ -37,8 +49,8 @@ v1::Role RoleOfText(absl::string_view text);
 // in none.
 absl::Status CheckRole(const AccessRow& row, v1::Role role, absl::string_view name);
 
-// The job that a request is about: its field `job`, or that of its CheckpointRef `ref`. Empty:
-// none.
+// The job that a request is about: its field `job`, or that of its CheckpointRef `ref` or
+// `checkpoint`. Empty: none.
 std::string JobOfRequest(const google::protobuf::Message& request);
 
 // What a request or response is about, for people: "job train-7", "job train-7 step 300", "worker

@@ -88,6 +88,26 @@ TEST(AccessTable, ASubmittersChangesOfJobsAreOfItsOwn) {
   });
 }
 
+// A new call without a decision fails here.
+TEST(AccessTable, EveryRowDecidesWhatACallerOfAProjectSees) {
+  ForEachCall([&](const std::string& call, const MethodDescriptor& method) {
+    const AccessRow* const row = FindAccess(call);
+    ASSERT_NE(row, nullptr) << call;
+    EXPECT_NE(row->scope, JobScope::kUndecided) << call;
+    const bool of_job =
+        HasField(method, "job") || HasField(method, "ref") || HasField(method, "checkpoint");
+    // Orphans are jobs that the store does not know.
+    const bool orphan = row->role == v1::ROLE_OPERATOR;
+    EXPECT_EQ(row->scope == JobScope::kJob, of_job && !orphan) << call;
+    if (row->own_job) {
+      EXPECT_EQ(row->scope, JobScope::kJob) << call;
+    }
+    if (row->change && row->role == v1::ROLE_OPERATOR) {
+      EXPECT_EQ(row->scope, JobScope::kCluster) << call;
+    }
+  });
+}
+
 TEST(AccessTable, OnlyHealthIsForEverybody) {
   for (const AccessRow& row : AccessTable()) {
     EXPECT_EQ(row.role == v1::ROLE_UNSPECIFIED,
@@ -127,6 +147,9 @@ TEST(Subjects, ARequestIsAboutWhatItNames) {
   remove.mutable_ref()->set_step(300);
   EXPECT_EQ(JobOfRequest(remove), "train-7");
   EXPECT_EQ(SubjectOf(remove), "job train-7 step 300");
+  v1::ForkJobRequest fork;
+  fork.mutable_checkpoint()->set_job("train-7");
+  EXPECT_EQ(JobOfRequest(fork), "train-7");
   v1::SubmitJobResponse submitted;
   submitted.mutable_job()->set_id("train-8");
   EXPECT_EQ(SubjectOf(submitted), "job train-8");

@@ -73,10 +73,13 @@ class Controller {
   WorkerReports& reports() { return reports_; }
 
   // A read of server/controller/reads.h.
+  // `view`: what the caller sees.
   template <class Request>
-  auto Read(const Request& request) const {
+  auto Read(const Request& request, const ProjectView& view = ProjectView()) const {
     return Inspect([&](const State& shown) {
-      return Answer(ReadContext{shown, live_, clock_.SteadyMs(), &orphans_}, request);
+      auto answer = Answer(ReadContext{shown, live_, clock_.SteadyMs(), &orphans_, view}, request);
+      if (answer.ok()) Redact(view, shown, *answer);
+      return answer;
     });
   }
   // f(shown): reads the durable state.
@@ -109,6 +112,12 @@ class Controller {
   const CoordinatorMetrics& metrics() const { return metrics_; }
 
  private:
+  static void Redact(const ProjectView& view, const State& shown,
+                     google::protobuf::Message& answer) {
+    view.Redact(shown, answer);
+  }
+  static void Redact(const ProjectView&, const State&, LogAttempt&) {}
+
   Controller(Store& store, const Clock& clock, ControllerOptions options,
              std::unique_ptr<Ledger> ledger);
 

@@ -31,6 +31,12 @@ class ControllerCopiesTest : public testing::Test {
     shard_ = w("w1").report.shards(0);
     for (const char* name : {"w2", "w3"}) Report(name);
     EXPECT_EQ(coordinator_.Job(job_).state(), v1::JOB_STATE_SUCCEEDED);
+    coordinator_.Tick();
+    for (const char* name : {"w2", "w3"}) {
+      Report(name);
+      (w(name).desired.replicas_size() == 1 ? taker_ : other_) = name;
+    }
+    EXPECT_FALSE(taker_.empty() || other_.empty());
   }
 
   TestWorker& w(const std::string& name) { return workers_.at(name); }
@@ -38,7 +44,9 @@ class ControllerCopiesTest : public testing::Test {
     w(name).report.set_all_shards(true);
     ASSERT_EQ(w(name).Report(), absl::OkStatus());
   }
+  // The worker learns of its orders and then has a copy.
   void Copy(const std::string& name) {
+    Report(name);
     *w(name).report.add_shards() = shard_;
     Report(name);
   }
@@ -88,11 +96,11 @@ class ControllerCopiesTest : public testing::Test {
   }
   // Three present workers have it.
   void MakeThree() {
-    Copy("w2");
-    Lose("w2");
-    Copy("w3");
+    Copy(taker_);
+    Lose(taker_);
+    Copy(other_);
     EXPECT_THAT(Holders(), SizeIs(3));
-    EXPECT_THAT(OrderedToDrop(), SizeIs(0));  // w2 reports again
+    EXPECT_THAT(OrderedToDrop(), SizeIs(0));  // the first one reports again
     EXPECT_THAT(Holders(), SizeIs(3));
   }
   // As above, then one copy is given up; returns its worker.
@@ -111,28 +119,31 @@ class ControllerCopiesTest : public testing::Test {
   std::map<std::string, TestWorker> workers_;
   std::string job_;
   v1::ShardReport shard_;
+  std::string taker_;  // w2 or w3: is ordered to make a copy
+  std::string other_;  // the other one
 };
 
 TEST_F(ControllerCopiesTest, ADamagedCopyIsGivenUpAndDropped) {
-  Copy("w2");
-  FindDamage("w3", "w2");
+  Copy(taker_);
+  EXPECT_THAT(Holders(), SizeIs(2));
+  FindDamage(taker_, taker_);
   EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
   EXPECT_EQ(State(), v1::CHECKPOINT_STATE_COMMITTED);
+  EXPECT_THAT(w(taker_).desired.dropped(), SizeIs(1));
   // A report from before it learnt of this does not make it a holder again.
-  Report("w2");
+  Report(taker_);
   EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
-  EXPECT_THAT(w("w2").desired.dropped(), SizeIs(1));
-  w("w2").report.set_desired_number(w("w2").desired.number());
-  w("w2").report.clear_shards();
-  Report("w2");
-  EXPECT_THAT(w("w2").desired.dropped(), SizeIs(0));
+  w(taker_).report.set_desired_number(w(taker_).desired.number());
+  w(taker_).report.clear_shards();
+  Report(taker_);
+  EXPECT_THAT(w(taker_).desired.dropped(), SizeIs(0));
   // The copy it has fetched since is good.
-  Copy("w2");
+  Copy(taker_);
   EXPECT_THAT(Holders(), SizeIs(2));
 }
 
 TEST_F(ControllerCopiesTest, IfTheOnlyCopyIsDamagedSoIsTheCheckpointAndTheCopyStays) {
-  FindDamage("w3", "w1");
+  FindDamage(taker_, "w1");
   EXPECT_EQ(State(), v1::CHECKPOINT_STATE_DAMAGED);
   EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
   Report("w1");
@@ -140,9 +151,85 @@ TEST_F(ControllerCopiesTest, IfTheOnlyCopyIsDamagedSoIsTheCheckpointAndTheCopySt
 }
 
 TEST_F(ControllerCopiesTest, DamageReportedOfANonHolderChangesNothing) {
-  FindDamage("w3", "w2");
-  FindDamage("w3", "nobody");
+  FindDamage(taker_, other_);
+  FindDamage(taker_, "nobody");
   EXPECT_EQ(State(), v1::CHECKPOINT_STATE_COMMITTED);
+  EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
+}
+
+// A worker that was ordered nothing.
+TEST_F(ControllerCopiesTest, ACopyThatWasNotOrderedMakesNoHolder) {
+  Copy(other_);
+  Report(other_);
+  EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
+  EXPECT_THAT(w(other_).refused(),
+              testing::ElementsAre(testing::HasSubstr("which it was not ordered to make")));
+  // It is one as soon as it is ordered: the worker lists what it stores again.
+  Lose(taker_);
+  Report(other_);
+  EXPECT_EQ(w(other_).desired.replicas_size(), 1);
+  Report(other_);
+  EXPECT_THAT(Holders(), Contains(other_));
+}
+
+TEST_F(ControllerCopiesTest, DamageIsReportedByThoseWhoReadTheCopyAlone) {
+  FindDamage(other_, "w1");
+  EXPECT_EQ(State(), v1::CHECKPOINT_STATE_COMMITTED);
+  EXPECT_THAT(w(other_).refused(),
+              testing::ElementsAre(testing::HasSubstr("was not ordered to read the copy on 'w1'")));
+  FindDamage("w1", "w1");  // its own
+  EXPECT_EQ(State(), v1::CHECKPOINT_STATE_DAMAGED);
+}
+
+TEST_F(ControllerCopiesTest, ATaskIsEndedByTheWorkerThatWasOrderedToCarryItOut) {
+  v1::VerifyCheckpointRequest request;
+  *request.mutable_ref() = shard_.ref();
+  ASSERT_EQ(coordinator_.Do<v1::VerifyCheckpointResponse>(request).status(), absl::OkStatus());
+  coordinator_.Tick();
+  const auto end = [&](const std::string& name) {
+    v1::TaskReport& task = *w(name).report.add_tasks();
+    *task.mutable_ref() = shard_.ref();
+    task.set_task(1);
+    task.set_state(v1::CHECKPOINT_TASK_STATE_FAILED);
+    task.set_damaged(true);
+    Report(name);
+    w(name).report.clear_tasks();
+  };
+  end(other_);
+  EXPECT_EQ(State(), v1::CHECKPOINT_STATE_COMMITTED);
+  EXPECT_THAT(w(other_).refused(),
+              testing::ElementsAre(testing::HasSubstr("which it was not ordered to carry out")));
+  Report("w1");
+  ASSERT_EQ(w("w1").desired.tasks_size(), 1);
+  end("w1");
+  EXPECT_EQ(State(), v1::CHECKPOINT_STATE_DAMAGED);
+}
+
+// The store was never restored: nobody has more of its jobs than it has.
+TEST_F(ControllerCopiesTest, AnOrphanOfAKnownJobIsNotBelieved) {
+  w("w1").report.clear_gangs();
+  Report("w1");
+  const std::string live = coordinator_.Submit(1);
+  coordinator_.Tick();
+  std::string liar;
+  for (const char* const name : {"w1", "w2", "w3"}) {
+    w(name).Obey(1);
+    if (w(name).desired.gangs().empty()) liar = name;
+  }
+  ASSERT_EQ(coordinator_.Job(live).state(), v1::JOB_STATE_RUNNING);
+  for (const std::string& job : {live, job_}) {
+    v1::Orphan& orphan = *w(liar).report.add_orphans();
+    orphan.set_job(job);
+    orphan.set_attempt(99);
+    orphan.set_running(true);
+    *orphan.add_shards() = shard_;
+    orphan.mutable_shards(0)->mutable_ref()->set_job(job);
+  }
+  Report(liar);
+  EXPECT_THAT(w(liar).refused(), testing::ElementsAre(testing::HasSubstr("an orphan of " + job_),
+                                                      testing::HasSubstr("an orphan of " + live)));
+  EXPECT_EQ(coordinator_.Job(live).state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(coordinator_.Job(live).attempts(), 1);
   EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
 }
 

@@ -162,12 +162,15 @@ OrphanRegistry::Holdings::Holdings(std::map<std::string, v1::Orphan> by_worker)
   for (const auto& [worker, orphan] : by_worker_) evidence_.push_back({worker, &orphan});
 }
 
-void OrphanRegistry::Replace(const std::string& worker, const v1::ConnectRequest& report,
-                             const v1::StoreIdentity& ours) {
+void OrphanRegistry::Replace(
+    const std::string& worker, const v1::ConnectRequest& report, const v1::StoreIdentity& ours,
+    const std::function<bool(const std::string& job, const v1::StoreIdentity& store)>& believes) {
   std::map<std::string, v1::Orphan> now;
-  for (const v1::Orphan& orphan : report.orphans()) now[orphan.job()] = orphan;
+  for (const v1::Orphan& orphan : report.orphans()) {
+    if (believes(orphan.job(), orphan.store())) now[orphan.job()] = orphan;
+  }
   for (const v1::ShardReport& shard : report.shards()) {
-    if (SameEpoch(shard.store(), ours)) continue;
+    if (SameEpoch(shard.store(), ours) || !believes(shard.ref().job(), shard.store())) continue;
     v1::Orphan& orphan = now[shard.ref().job()];
     if (orphan.job().empty()) {
       orphan.set_job(shard.ref().job());

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -108,9 +109,11 @@ class OrphanRegistry {
   };
 
   // Replaces what is known of the worker by a report that names all its shards (`all_shards`).
-  // `ours`: the store's identity.
-  void Replace(const std::string& worker, const v1::ConnectRequest& report,
-               const v1::StoreIdentity& ours);
+  // `ours`: the store's identity. Leaves out what `believes` refuses of a job and the store that
+  // ordered its data.
+  void Replace(
+      const std::string& worker, const v1::ConnectRequest& report, const v1::StoreIdentity& ours,
+      const std::function<bool(const std::string& job, const v1::StoreIdentity& store)>& believes);
   // The worker is away.
   void Forget(const std::string& worker);
 

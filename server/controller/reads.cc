@@ -102,7 +102,7 @@ absl::StatusOr<v1::ListJobsResponse> Answer(const ReadContext& context,
   int64_t last = 0;
   for (auto at = jobs.upper_bound(below); at != jobs.end(); ++at) {
     const v1::JobRecord& job = *context.state.FindJob(at->second);
-    if ((!states.empty() && !states.contains(job.state())) ||
+    if (!context.view.Shows(job) || (!states.empty() && !states.contains(job.state())) ||
         (!request.owner().empty() && job.owner() != request.owner()) ||
         (!request.queue().empty() && job.scheduling().queue() != request.queue()) ||
         (!request.project().empty() && job.scheduling().project() != request.project())) {
@@ -230,6 +230,8 @@ absl::StatusOr<v1::ListOrphansResponse> Answer(const ReadContext& context,
                                                const v1::ListOrphansRequest& request) {
   NIBBLE_ASSIGN_OR_RETURN(const Page page, ReadPage(request.page(), "orphans"));
   v1::ListOrphansResponse response;
+  // Orphans have no project that anybody knows.
+  if (context.view.bound()) return response;
   for (const std::string& job : context.orphans->Jobs()) {
     if (job <= page.after || context.state.FindJob(job) != nullptr) continue;
     const OrphanRegistry::Holdings holdings = context.orphans->Of(job);

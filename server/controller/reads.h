@@ -18,6 +18,7 @@
 #include "proto/nibble/v1/recipe.pb.h"
 #include "proto/nibble/v1/worker.pb.h"
 #include "server/controller/live_status.h"
+#include "server/controller/project_view.h"
 #include "server/state/state.h"
 
 namespace nibble {
@@ -30,6 +31,7 @@ struct ReadContext {
   const LiveStatus& live;
   int64_t now_ms = 0;
   const OrphanRegistry* orphans = nullptr;  // may be null for requests not about orphans
+  ProjectView view = ProjectView();         // of the caller: which jobs lists have
 };
 
 // Lists are sorted by a text, and a page token names the last entry of its page: entries that come

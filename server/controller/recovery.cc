@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/controller/log.h"
+#include "server/controller/worker_claims.h"
 #include "server/state/decide.h"
 #include "server/state/limits.h"
 
@@ -31,24 +32,51 @@ std::optional<v1::StoreIdentity> Recovery::NoteEpoch(const v1::Update& update) {
   return store;
 }
 
-void Recovery::CheckStore(const v1::ConnectRequest& report) {
+void Recovery::CheckStore(WorkerSession& session, const v1::ConnectRequest& report) {
+  const std::string& worker = report.identity().name();
   int64_t sent = opened_sequence_;
+  bool began = false;
   {
     MutexLock lock(&mutex_);
-    const auto at = sent_sequence_.find(report.identity().name());
+    const auto at = sent_sequence_.find(worker);
     if (at != sent_sequence_.end()) sent = std::max(sent, at->second);
+    began = began_epoch_.contains(worker);
   }
+  absl::Status refused;
+  bool begins = false;
   context_.ledger.ChangeUnawaited(
-      [&](const State& state) {
-        return DecideStoreBehind(state, report, sent, context_.coordinator());
+      [&](const State& state) -> MaybeUpdate {
+        MaybeUpdate update = DecideStoreBehind(state, report, sent, context_.coordinator());
+        begins = update.ok() && update->has_value();
+        if (!begins || !began) return update;
+        begins = false;
+        refused = absl::PermissionDeniedError(
+            absl::StrCat("store: worker '", worker, "' has seen update ", report.store().sequence(),
+                         " of epoch ", report.store().epoch(), "; the store ends with update ",
+                         state.store().sequence(), " of epoch ", state.store().epoch(),
+                         ", and a report of this worker has begun an epoch before"));
+        return std::nullopt;
       },
-      absl::StrCat("store identity reported by ", report.identity().name()));
+      absl::StrCat("store identity reported by ", worker));
+  if (!refused.ok()) session.Refuse("worker " + worker, refused);
+  if (!begins) return;
+  MutexLock lock(&mutex_);
+  began_epoch_.insert(worker);
 }
 
-void Recovery::TakeOrphans(const v1::ConnectRequest& report) {
+void Recovery::TakeOrphans(WorkerSession& session, const v1::ConnectRequest& report) {
   if (!report.all_shards()) return;
   const std::string& worker = report.identity().name();
-  context_.orphans.Replace(worker, report, context_.ledger.Decided()->store());
+  const std::shared_ptr<const State> decided = context_.ledger.Decided();
+  std::map<std::string, absl::Status> refused;  // by job
+  context_.orphans.Replace(worker, report, decided->store(),
+                           [&](const std::string& job, const v1::StoreIdentity& store) {
+                             absl::Status status = CheckOrphanClaim(*decided, worker, job, store);
+                             if (status.ok()) return true;
+                             refused.emplace(job, std::move(status));
+                             return false;
+                           });
+  for (const auto& [job, why] : refused) session.Refuse("job " + job, why);
   const std::set<std::string> jobs = context_.orphans.JobsOn(worker);
   for (const std::string& job : jobs) {
     const OrphanRegistry::Holdings holdings = context_.orphans.Of(job);
@@ -77,6 +105,11 @@ void Recovery::AddOrders(const State& state, const std::string& worker,
   for (const v1::ShardReport& shard : context_.orphans.ShardsOn(worker)) {
     const v1::CheckpointShard* const known = state.FindShard(shard.ref(), shard.rank());
     if (known == nullptr || known->manifest_crc32c() != shard.manifest_crc32c()) continue;
+    const std::string& job = shard.ref().job();
+    if (!IsOwn(state, *state.FindJob(job), shard.store()) ||
+        !CheckOrphanClaim(state, worker, job, shard.store()).ok()) {
+      continue;
+    }
     v1::DesiredReplica& wanted = *desired.add_replicas();
     *wanted.mutable_ref() = shard.ref();
     wanted.set_rank(shard.rank());

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -21,6 +22,7 @@
 #include "proto/nibble/v1/update.pb.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "server/controller/controller_context.h"
+#include "server/controller/worker_session.h"
 #include "server/state/state.h"
 
 namespace nibble {
@@ -34,11 +36,12 @@ class Recovery {
   std::optional<v1::StoreIdentity> NoteEpoch(const v1::Update& update);
 
   // Begins a new epoch if the report shows that the store is an older copy of itself. To be called
-  // first with every report.
-  void CheckStore(const v1::ConnectRequest& report);
+  // first with every report. In the life of a process a worker begins at most one: what it has seen
+  // of an earlier process does not change.
+  void CheckStore(WorkerSession& session, const v1::ConnectRequest& report);
   // Takes the worker's orphans from a report of all its shards: adopts data of known jobs, and
-  // closes removal orders that were carried out.
-  void TakeOrphans(const v1::ConnectRequest& report);
+  // closes removal orders that were carried out. Those that it may not claim are left out.
+  void TakeOrphans(WorkerSession& session, const v1::ConnectRequest& report);
   // Adds the orders about orphans to a worker's desired state.
   void AddOrders(const State& state, const std::string& worker, v1::ConnectResponse& desired) const;
   // The worker was sent a desired state of the update with this sequence number.
@@ -56,6 +59,7 @@ class Recovery {
   const int64_t opened_sequence_;  // of the store when this process opened it
   Mutex mutex_;
   std::map<std::string, int64_t> sent_sequence_ ABSL_GUARDED_BY(mutex_);  // the highest, by worker
+  std::set<std::string> began_epoch_ ABSL_GUARDED_BY(mutex_);  // workers whose report did
 };
 
 }  // namespace nibble

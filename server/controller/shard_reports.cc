@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/controller/checkpoint_care.h"
 #include "server/controller/log.h"
+#include "server/controller/worker_claims.h"
 #include "server/state/decide.h"
 #include "server/state/entities.h"
 #include "server/state/limits.h"
@@ -13,6 +14,10 @@
 
 namespace nibble {
 namespace {
+
+std::string SubjectOfClaim(const v1::CheckpointRef& ref) {
+  return absl::StrCat("job ", ref.job(), " step ", ref.step());
+}
 
 void AddDropped(const v1::ShardReport& shard, v1::ConnectResponse& desired) {
   v1::DroppedShard& dropped = *desired.add_dropped();
@@ -23,22 +28,34 @@ void AddDropped(const v1::ShardReport& shard, v1::ConnectResponse& desired) {
 }  // namespace
 
 void LogUnlessStale(const std::string& what, const absl::Status& status) {
-  if (status.ok() || absl::IsAborted(status) || absl::IsNotFound(status)) return;
+  if (status.ok() || absl::IsAborted(status) || absl::IsNotFound(status) ||
+      absl::IsPermissionDenied(status)) {
+    return;
+  }
   Log(LogLevel::kWarning, absl::StrCat(what, ": ", status.ToString()));
 }
 
-void ShardReports::TakeDamage(const v1::ConnectRequest& report) {
+void ShardReports::TakeDamage(WorkerSession& session, const v1::ConnectRequest& report) {
   const std::string& reader = report.identity().name();
   for (const v1::DamagedShard& damage : report.damaged()) {
+    const bool ordered =
+        session.WasOrderedCopy(damage.ref(), damage.rank()) || session.WasOrderedTask(damage.ref());
     bool given_up = false;
+    absl::Status claim;
     context_.ledger.ChangeUnawaited(
         [&](const State& state) -> MaybeUpdate {
+          claim = CheckDamageClaim(state, reader, damage, ordered);
+          if (!claim.ok()) return std::nullopt;
           MaybeUpdate update = DecideDamage(state, damage, context_.coordinator());
           given_up =
               update.ok() && update->has_value() && (*update)->facts(0).has_shard_holder_set();
           return update;
         },
         absl::StrCat("damage reported by ", reader));
+    if (!claim.ok()) {
+      if (!session.BeforeOrders()) session.Refuse(SubjectOfClaim(damage.ref()), claim);
+      continue;
+    }
     Log(LogLevel::kWarning,
         absl::StrCat("the copy on ", damage.holder(), " of the shard of rank ", damage.rank(),
                      " of the ", CheckpointText(damage.ref()), " is damaged, as ", reader,
@@ -58,6 +75,8 @@ void ShardReports::TakeShards(WorkerSession& session, const v1::ConnectRequest& 
     LogUnlessStale(absl::StrCat("shard reported by ", worker), status);
   };
   for (const v1::ShardReport& shard : report.shards()) {
+    const bool ordered = session.WasOrderedCopy(shard.ref(), shard.rank());
+    absl::Status claim;
     context_.ledger.Change(
         [&](const State& state) -> MaybeUpdate {
           if (IsOutlived(state, shard)) return std::nullopt;
@@ -66,9 +85,16 @@ void ShardReports::TakeShards(WorkerSession& session, const v1::ConnectRequest& 
               session.IsStale(ShardKey(shard.ref(), shard.rank()), report.desired_number())) {
             return std::nullopt;
           }
-          return DecideShardReport(state, worker, shard, context_.coordinator());
+          claim = CheckShardClaim(state, worker, shard, ordered);
+          if (!claim.ok()) return std::nullopt;
+          MaybeUpdate update = DecideShardReport(state, worker, shard, context_.coordinator());
+          if (absl::IsPermissionDenied(update.status())) claim = update.status();
+          return update;
         },
         log);
+    if (!claim.ok() && !session.BeforeOrders()) {
+      session.Refuse(SubjectOfClaim(shard.ref()), claim);
+    }
   }
   if (report.all_shards()) {
     std::vector<v1::ShardReport> shards(report.shards().begin(), report.shards().end());

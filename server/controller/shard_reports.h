@@ -26,7 +26,7 @@ class ShardReports {
 
   // Takes the damaged copies that readers on the worker have found. Their holders are notified when
   // such a copy was given up, because they have to drop it.
-  void TakeDamage(const v1::ConnectRequest& report);
+  void TakeDamage(WorkerSession& session, const v1::ConnectRequest& report);
   // Takes the shards that the worker stores.
   void TakeShards(WorkerSession& session, const v1::ConnectRequest& report);
 
@@ -47,7 +47,7 @@ class ShardReports {
 };
 
 // Logs a refusal of `what`, unless it is expected of a stale report (Aborted, NotFound), which the
-// worker's next desired state corrects.
+// worker's next desired state corrects, or of a claim, which the session has logged.
 void LogUnlessStale(const std::string& what, const absl::Status& status);
 
 }  // namespace nibble

@@ -90,7 +90,11 @@ TestWorker::TestWorker(TestCoordinator& coordinator, const std::string& name, in
 }
 
 void TestWorker::Reconnect() {
-  auto session = coordinator_.controller().sessions().Open([notified = notified_] { ++*notified; });
+  auto session = coordinator_.controller().sessions().Open(
+      [notified = notified_] { ++*notified; }, nullptr,
+      [refused = refused_](const std::string&, const absl::Status& why) {
+        refused->emplace_back(why.message());
+      });
   ASSERT_EQ(session.status(), absl::OkStatus());
   session_ = *std::move(session);
 }

@@ -98,6 +98,8 @@ class TestWorker {
 
   v1::ConnectRequest report;
   v1::ConnectResponse desired;
+  // Its claims that were refused, each once.
+  const std::vector<std::string>& refused() const { return *refused_; }
   // How often it was notified of a new desired state.
   int notified() const { return *notified_; }
 
@@ -106,6 +108,8 @@ class TestWorker {
   std::shared_ptr<WorkerSession> session_;
   // Shared with the sessions, which may notify later than this lives.
   const std::shared_ptr<std::atomic<int>> notified_ = std::make_shared<std::atomic<int>>(0);
+  const std::shared_ptr<std::vector<std::string>> refused_ =
+      std::make_shared<std::vector<std::string>>();
 };
 
 }  // namespace nibble

@@ -9,8 +9,10 @@
 #include "common/protocol/protocol_version.h"
 #include "common/status_macros.h"
 #include "server/controller/log.h"
+#include "server/controller/worker_claims.h"
 #include "server/state/decide.h"
 #include "server/state/limits.h"
+#include "server/state/report_numbers.h"
 #include "server/state/workers.h"
 
 namespace nibble {
@@ -32,6 +34,7 @@ v1::GangReport RevisionsOnly(const State& state, const std::string& worker,
 
 absl::Status WorkerReports::Check(const v1::ConnectRequest& report) const {
   NIBBLE_RETURN_IF_ERROR(CheckBounds(report));
+  NIBBLE_RETURN_IF_ERROR(CheckNumbers(report));
   const v1::WorkerIdentity& identity = report.identity();
   NIBBLE_RETURN_IF_ERROR(CheckProtocol(identity.name(), identity.version(), identity.protocol()));
   const std::string& ours = context_.options.cluster;
@@ -53,17 +56,18 @@ void WorkerReports::Take(const std::shared_ptr<WorkerSession>& session,
     done(status);
     return;
   }
-  recovery_.CheckStore(report);
+  recovery_.CheckStore(*session, report);
   if (!Register(identity, done)) return;
   context_.live.NoteHeartbeat(identity.name(), identity.incarnation(), context_.clock.SteadyMs());
   sessions_.SetWorker(session, identity);
+  const std::vector<const v1::GangReport*> gangs = Claimed(*session, report);
   // Revisions first: an attempt that ends by this report has run under them.
-  for (const v1::GangReport& gang : report.gangs()) TakeRevisions(identity, gang);
-  recovery_.TakeOrphans(report);
-  shards_.TakeDamage(report);
+  for (const v1::GangReport* gang : gangs) TakeRevisions(identity, *gang);
+  recovery_.TakeOrphans(*session, report);
+  shards_.TakeDamage(*session, report);
   shards_.TakeShards(*session, report);
-  for (const v1::GangReport& gang : report.gangs()) TakeGang(identity, gang);
-  for (const v1::TaskReport& task : report.tasks()) TakeTask(identity.name(), task);
+  for (const v1::GangReport* gang : gangs) TakeGang(identity, *gang);
+  for (const v1::TaskReport& task : report.tasks()) TakeTask(*session, task);
   // An empty change: it is answered when everything before it is durable.
   context_.ledger.Change(
       [](const State&) -> MaybeUpdate { return std::nullopt; },
@@ -127,7 +131,32 @@ void WorkerReports::TakeGang(const v1::WorkerIdentity& identity, const v1::GangR
   watchdog_.Check(worker, gang, peers_lost);
 }
 
-void WorkerReports::TakeTask(const std::string& worker, const v1::TaskReport& task) {
+std::vector<const v1::GangReport*> WorkerReports::Claimed(WorkerSession& session,
+                                                          const v1::ConnectRequest& report) const {
+  std::vector<const v1::GangReport*> claimed;
+  if (report.gangs().empty()) return claimed;
+  // The attempt of a claim that is refused later by the state is over: it changes nothing.
+  const std::shared_ptr<const State> decided = context_.ledger.Decided();
+  for (const v1::GangReport& gang : report.gangs()) {
+    const absl::Status claim = CheckGangClaim(*decided, report.identity().name(), gang);
+    if (claim.ok()) {
+      claimed.push_back(&gang);
+    } else {
+      session.Refuse(absl::StrCat("job ", gang.job()), claim);
+    }
+  }
+  return claimed;
+}
+
+void WorkerReports::TakeTask(WorkerSession& session, const v1::TaskReport& task) {
+  const std::string worker = session.worker();
+  const absl::Status claim =
+      CheckTaskClaim(worker, task, session.WasOrderedTask(task.ref(), task.task()));
+  if (!claim.ok()) {
+    if (session.BeforeOrders()) return;
+    session.Refuse(absl::StrCat("job ", task.ref().job(), " step ", task.ref().step()), claim);
+    return;
+  }
   context_.ledger.Change(
       [&](const State& state) {
         return DecideTaskReport(state, worker, task, context_.coordinator());
@@ -166,6 +195,7 @@ v1::ConnectResponse WorkerReports::Desired(const std::shared_ptr<WorkerSession>&
     }
   }
   shards_.AddDropOrders(*shown, *session, snapshot, desired);
+  session->NoteOrders(desired);
   recovery_.NoteSent(worker, desired.store().sequence());
   return desired;
 }

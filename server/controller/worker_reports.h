@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "proto/nibble/v1/worker_link.pb.h"
@@ -53,7 +54,10 @@ class WorkerReports {
   // Handles only the report's revisions of the recipe.
   void TakeRevisions(const v1::WorkerIdentity& identity, const v1::GangReport& gang);
   void TakeGang(const v1::WorkerIdentity& identity, const v1::GangReport& gang);
-  void TakeTask(const std::string& worker, const v1::TaskReport& task);
+  void TakeTask(WorkerSession& session, const v1::TaskReport& task);
+  // The gangs of the report that the worker may report; the others are refused.
+  std::vector<const v1::GangReport*> Claimed(WorkerSession& session,
+                                             const v1::ConnectRequest& report) const;
 
   const ControllerContext& context_;
   WorkerSessions& sessions_;

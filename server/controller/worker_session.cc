@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/controller/log.h"
 #include "server/state/entities.h"
 
 namespace nibble {
@@ -80,6 +81,66 @@ void WorkerSession::TakeDamaged(const std::set<std::string>& shard_keys) {
   for (const std::string& key : shard_keys) damaged_.erase(key);
 }
 
+namespace {
+
+std::string CopyOrder(const v1::CheckpointRef& ref, int32_t rank) {
+  return absl::StrCat("copy ", ShardKey(ref, rank));
+}
+// Of all tasks of the checkpoint, and of one.
+std::string TasksOrder(const v1::CheckpointRef& ref) {
+  return absl::StrCat("tasks ", CheckpointKey(ref));
+}
+std::string TaskOrder(const v1::CheckpointRef& ref, int64_t task) {
+  return absl::StrCat("task ", task, " ", CheckpointKey(ref));
+}
+
+}  // namespace
+
+void WorkerSession::NoteOrders(const v1::ConnectResponse& desired) {
+  MutexLock lock(&mutex_);
+  const int64_t number = desired.number();
+  for (const v1::DesiredReplica& replica : desired.replicas()) {
+    orders_[CopyOrder(replica.ref(), replica.rank())] = number;
+  }
+  for (const v1::DesiredTask& task : desired.tasks()) {
+    orders_[TasksOrder(task.ref())] = number;
+    orders_[TaskOrder(task.ref(), task.task())] = number;
+  }
+  std::erase_if(orders_, [&](const auto& order) { return order.second < number - kOrderMemory; });
+}
+
+bool WorkerSession::WasOrdered(const std::string& order) const {
+  MutexLock lock(&mutex_);
+  return orders_.contains(order);
+}
+
+bool WorkerSession::WasOrderedCopy(const v1::CheckpointRef& ref, int32_t rank) const {
+  return WasOrdered(CopyOrder(ref, rank));
+}
+
+bool WorkerSession::WasOrderedTask(const v1::CheckpointRef& ref, int64_t task) const {
+  return WasOrdered(TaskOrder(ref, task));
+}
+
+bool WorkerSession::WasOrderedTask(const v1::CheckpointRef& ref) const {
+  return WasOrdered(TasksOrder(ref));
+}
+
+bool WorkerSession::BeforeOrders() const {
+  MutexLock lock(&mutex_);
+  return number_ == 0;
+}
+
+void WorkerSession::Refuse(const std::string& subject, const absl::Status& why) {
+  {
+    MutexLock lock(&mutex_);
+    if (refusals_.size() >= kMaxRefusals) refusals_.clear();
+    if (!refusals_.insert(std::string(why.message())).second) return;
+  }
+  Log(LogLevel::kWarning, absl::StrCat("refused a claim: ", why.message()));
+  if (refused_) refused_(subject, why);
+}
+
 WorkerSession::Snapshot WorkerSession::BeginDesired() {
   MutexLock lock(&mutex_);
   Snapshot snapshot = {.worker = worker_,
@@ -95,9 +156,10 @@ WorkerSessions::WorkerSessions(const Clock& clock, const Options& options, Orpha
     : clock_(clock), options_(options), orphans_(orphans), thread_([this] { Serve(); }) {}
 
 absl::StatusOr<WorkerSessions::Session> WorkerSessions::Open(WorkerSession::Notify notify,
-                                                             WorkerSession::End end) {
-  auto session =
-      std::make_shared<WorkerSession>(std::move(notify), std::move(end), clock_.SteadyMs());
+                                                             WorkerSession::End end,
+                                                             WorkerSession::Refused refused) {
+  auto session = std::make_shared<WorkerSession>(std::move(notify), std::move(end),
+                                                 std::move(refused), clock_.SteadyMs());
   MutexLock lock(&mutex_);
   if (sessions_.size() >= options_.most) {
     return absl::ResourceExhaustedError(

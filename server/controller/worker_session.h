@@ -6,8 +6,8 @@
 // reader of a session fetches the newest.
 //
 // Ownership: sessions are shared by WorkerSessions and their streams. Thread-safety: all methods.
-// `notify` and `end` run without a lock and may call everything except WorkerSessions::Settle and
-// Stop.
+// `notify`, `end` and `refused` run without a lock and may call everything except
+// WorkerSessions::Settle and Stop.
 #ifndef NIBBLE_SERVER_CONTROLLER_WORKER_SESSION_H_
 #define NIBBLE_SERVER_CONTROLLER_WORKER_SESSION_H_
 
@@ -35,9 +35,14 @@ class WorkerSession {
  public:
   using Notify = std::function<void()>;
   using End = std::function<void(absl::Status)>;
+  // Receives each refused claim once: what it is about, such as "job train-7 step 300", and why.
+  using Refused = std::function<void(const std::string& subject, const absl::Status& why)>;
 
-  WorkerSession(Notify notify, End end, int64_t now_ms)
-      : notify_(std::move(notify)), end_(std::move(end)), heard_ms_(now_ms) {}
+  WorkerSession(Notify notify, End end, Refused refused, int64_t now_ms)
+      : notify_(std::move(notify)),
+        end_(std::move(end)),
+        refused_(std::move(refused)),
+        heard_ms_(now_ms) {}
 
   void CallNotify() const {
     if (notify_) notify_();
@@ -69,6 +74,20 @@ class WorkerSession {
   std::set<std::string> damaged() const;
   void TakeDamaged(const std::set<std::string>& shard_keys);
 
+  // A desired state of this stream orders the worker to make copies and to carry out tasks.
+  void NoteOrders(const v1::ConnectResponse& desired);
+  // Whether a recent one has: claims arrive a little later than the end of an order.
+  bool WasOrderedCopy(const v1::CheckpointRef& ref, int32_t rank) const;
+  bool WasOrderedTask(const v1::CheckpointRef& ref, int64_t task) const;
+  // Any task of the checkpoint.
+  bool WasOrderedTask(const v1::CheckpointRef& ref) const;
+  // Whether no desired state was made yet: the orders of an earlier stream are unknown, so a claim
+  // without one may be honest, and is repeated.
+  bool BeforeOrders() const;
+  // The worker has made a claim that it may not make (worker_claims.h): logged and reported to
+  // `refused` the first time, because reports repeat it. To be called without any lock.
+  void Refuse(const std::string& subject, const absl::Status& why);
+
   // What the next desired state is made from.
   struct Snapshot {
     std::string worker;
@@ -80,8 +99,16 @@ class WorkerSession {
   Snapshot BeginDesired();
 
  private:
+  // Orders are kept for this many later desired states.
+  static constexpr int64_t kOrderMemory = 32;
+  // Then refusals are forgotten, and may be recorded again.
+  static constexpr size_t kMaxRefusals = 1000;
+
+  bool WasOrdered(const std::string& order) const;
+
   const Notify notify_;
   const End end_;
+  const Refused refused_;
 
   mutable Mutex mutex_;
   int64_t heard_ms_ ABSL_GUARDED_BY(mutex_);
@@ -93,6 +120,9 @@ class WorkerSession {
   std::map<std::string, v1::ShardReport> shards_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int64_t> drop_orders_ ABSL_GUARDED_BY(mutex_);  // the newest number
   std::set<std::string> damaged_ ABSL_GUARDED_BY(mutex_);
+  // The newest desired state with each order.
+  std::map<std::string, int64_t> orders_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> refusals_ ABSL_GUARDED_BY(mutex_);
 };
 
 class WorkerSessions {
@@ -110,7 +140,9 @@ class WorkerSessions {
 
   // `notify`: the desired state may have changed. `end`: the session has expired, without a report
   // for a lease; it may be called more than once. ResourceExhausted: too many sessions are open.
-  absl::StatusOr<Session> Open(WorkerSession::Notify notify, WorkerSession::End end = nullptr);
+  // `refused`: as of WorkerSession.
+  absl::StatusOr<Session> Open(WorkerSession::Notify notify, WorkerSession::End end = nullptr,
+                               WorkerSession::Refused refused = nullptr);
   // No `notify` begins after this; one may still be running.
   void Close(const Session& session);
   // The worker of an open session has registered. A worker has two sessions while an old stream is

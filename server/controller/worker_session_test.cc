@@ -125,7 +125,7 @@ TEST_F(WorkerSessionsTest, NoMoreSessionsAreOpenThanAllowed) {
 TEST_F(WorkerSessionsTest, OrphansOfAWorkerAreForgottenWithItsLastSession) {
   v1::ConnectRequest report;
   report.add_orphans()->set_job("lost-1");
-  orphans_.Replace("w1", report, {});
+  orphans_.Replace("w1", report, {}, [](const auto&, const auto&) { return true; });
   const Session old_stream = Open("w1");
   const Session new_stream = Open("w1");
   sessions_.Close(old_stream);
@@ -135,7 +135,7 @@ TEST_F(WorkerSessionsTest, OrphansOfAWorkerAreForgottenWithItsLastSession) {
 }
 
 TEST(WorkerSessionTest, AStreamBelongsToOneIncarnationOfOneWorker) {
-  WorkerSession session(nullptr, nullptr, 0);
+  WorkerSession session(nullptr, nullptr, nullptr, 0);
   EXPECT_EQ(session.NoteReport(Identity("w1"), 5), absl::OkStatus());
   EXPECT_TRUE(session.SetWorker(Identity("w1")));
   EXPECT_FALSE(session.SetWorker(Identity("w1")));
@@ -146,7 +146,7 @@ TEST(WorkerSessionTest, AStreamBelongsToOneIncarnationOfOneWorker) {
 }
 
 TEST(WorkerSessionTest, AReportAboutACopyIsStaleUntilItAcknowledgesTheOrderToDropIt) {
-  WorkerSession session(nullptr, nullptr, 0);
+  WorkerSession session(nullptr, nullptr, nullptr, 0);
   EXPECT_FALSE(session.IsStale("shard", 0));
   session.NoteDropOrder("shard", 4);
   EXPECT_TRUE(session.IsStale("shard", 3));
@@ -159,7 +159,7 @@ TEST(WorkerSessionTest, AReportAboutACopyIsStaleUntilItAcknowledgesTheOrderToDro
 }
 
 TEST(WorkerSessionTest, AReportAboutADamagedCopyIsStaleUntilItsDropIsOrderedAndAcknowledged) {
-  WorkerSession session(nullptr, nullptr, 0);
+  WorkerSession session(nullptr, nullptr, nullptr, 0);
   session.NoteDamaged("shard");
   EXPECT_TRUE(session.IsStale("shard", 100));
   session.NoteDropOrder("shard", 101);

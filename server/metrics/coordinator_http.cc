@@ -109,7 +109,10 @@ std::string CoordinatorHttp::Metrics() const {
            })));
   return RenderPage(
       rows, page, metrics_.book(),
-      {.program = "nibble-coordinator", .version = version_, .data_directory = data_directory_});
+      {.program = "nibble-coordinator",
+       .version = version_,
+       .data_directory = data_directory_,
+       .certificates = certificates_ ? certificates_() : std::vector<CertificateTime>()});
 }
 
 }  // namespace nibble

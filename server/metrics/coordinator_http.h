@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/metrics/http_exposer.h"
+#include "common/metrics/program_table.h"
 #include "server/controller/controller.h"
 #include "server/controller/coordinator_metrics.h"
 #include "server/state/state.h"
@@ -47,6 +48,7 @@ class CoordinatorHttp {
     std::function<absl::Status(const std::string& body)> alerts;
     size_t alert_bytes = 0;   // of a body
     std::string alert_token;  // that a POST of alerts must have; empty: none
+    CertificateTimes certificates;
   };
 
   // Errors as HttpExposer::Start. Not ready until SetServing.
@@ -69,13 +71,15 @@ class CoordinatorHttp {
         store_(store),
         metrics_(metrics),
         version_(options.version),
-        data_directory_(options.data_directory) {}
+        data_directory_(options.data_directory),
+        certificates_(options.certificates) {}
 
   const Controller& controller_;
   const Store& store_;
   const CoordinatorMetrics& metrics_;
   const std::string version_;
   const std::string data_directory_;
+  const CertificateTimes certificates_;
   std::atomic<bool> serving_ = false;
   std::atomic<const HttpExposer*> started_ = nullptr;  // exposer_.get(), once its address is known
   std::unique_ptr<HttpExposer> exposer_;               // last: its threads use the above

@@ -87,34 +87,30 @@ absl::Status Admission::CheckRights(const CallerIdentity& caller, const char* ca
   }
   if (!caller.authenticated) return absl::OkStatus();
   NIBBLE_RETURN_IF_ERROR(CheckRole(*row, caller.access.role, caller.author));
-  const bool bound = row->change && !caller.access.projects.empty();
-  if (row->own_job) {
-    const bool checked = bound || caller.access.role == v1::ROLE_SUBMITTER;
-    return checked && request != nullptr ? CheckJobRights(caller, *request) : absl::OkStatus();
+  if (row->scope == JobScope::kCluster && !caller.access.projects.empty()) {
+    return absl::PermissionDeniedError(absl::StrCat(call, ": ", caller.author,
+                                                    " may see and change jobs of ",
+                                                    ProjectsText(caller.access), " alone"));
   }
-  // The project of a new job is checked where it is decided (server/state/decide.h).
-  if (!bound || row->role == v1::ROLE_SUBMITTER) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(call, ": ", caller.author, " may change jobs of ",
-                                                  ProjectsText(caller.access), " alone"));
+  const bool owns = row->own_job && caller.access.role == v1::ROLE_SUBMITTER;
+  const bool bound = row->scope == JobScope::kJob && !caller.access.projects.empty();
+  return (owns || bound) && request != nullptr ? CheckJobRights(caller, owns, *request)
+                                               : absl::OkStatus();
 }
 
-absl::Status Admission::CheckJobRights(const CallerIdentity& caller,
+absl::Status Admission::CheckJobRights(const CallerIdentity& caller, bool owns,
                                        const google::protobuf::Message& request) const {
   const std::string job = JobOfRequest(request);
   const std::optional<JobRights> rights =
       options_.rights_of ? options_.rights_of(job) : std::nullopt;
-  // Not left to the change: a job that is about to be stored has an owner, too.
-  if (!rights) return absl::NotFoundError(absl::StrCat("job: there is no '", job, "'"));
   const std::vector<std::string>& projects = caller.access.projects;
-  if (!projects.empty() && std::count(projects.begin(), projects.end(), rights->project) == 0) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "job: '", job, "' is of ",
-        rights->project.empty() ? "no project" : absl::StrCat("project ", rights->project),
-        ", and ", caller.author, " may change jobs of ", ProjectsText(caller.access), " alone"));
+  // Not left to the change: a job that is about to be stored has an owner, too. A job of another
+  // project is no different from one that there is not; the audit log names the caller's projects.
+  if (!rights ||
+      (!projects.empty() && std::count(projects.begin(), projects.end(), rights->project) == 0)) {
+    return absl::NotFoundError(absl::StrCat("job: there is no '", Clip(job, kMaxNameBytes), "'"));
   }
-  if (caller.access.role != v1::ROLE_SUBMITTER || rights->owner == caller.author) {
-    return absl::OkStatus();
-  }
+  if (!owns || rights->owner == caller.author) return absl::OkStatus();
   return absl::PermissionDeniedError(absl::StrCat("job: '", job, "' belongs to ", rights->owner,
                                                   ", and ", caller.author,
                                                   " is submitter; allowed: its owner, operator"));
@@ -141,7 +137,13 @@ std::optional<CallerIdentity> Admission::Admit(const grpc::CallbackServerContext
   if (!rate.ok()) status = rate;
   if (status.ok()) status = CheckRights(caller, call, request);
   if (status.ok()) return caller;
-  Record(caller, call, request == nullptr ? "" : SubjectOf(*request), "", status,
+  absl::Status recorded = status;
+  if (absl::IsNotFound(status) && !caller.access.projects.empty()) {
+    recorded = absl::NotFoundError(absl::StrCat(status.message(), " for ", caller.author,
+                                                ", who sees jobs of ", ProjectsText(caller.access),
+                                                " alone"));
+  }
+  Record(caller, call, request == nullptr ? "" : SubjectOf(*request), "", recorded,
          /*refused=*/true);
   refusal.status = status;
   Pace(caller, refusal);

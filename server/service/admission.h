@@ -126,7 +126,8 @@ class Admission {
   //   Unauthenticated     no valid certificate or token
   //   PermissionDenied    the role does not allow the call, the job is another owner's or of
   //                       another project, or the call has no row in the table
-  //   NotFound            for a submitter: there is no such job
+  //   NotFound            for a submitter, or a caller that is bound to projects: there is no such
+  //                       job, or it is of another project
   std::optional<CallerIdentity> Admit(const grpc::CallbackServerContext& context, const char* call,
                                       const google::protobuf::Message* request, Refusal& refusal);
   // Whether a caller on an open stream still has its identity.
@@ -178,7 +179,8 @@ class Admission {
   absl::Status Identify(const grpc::CallbackServerContext& context, CallerIdentity& caller);
   absl::Status CheckRights(const CallerIdentity& caller, const char* call,
                            const google::protobuf::Message* request) const;
-  absl::Status CheckJobRights(const CallerIdentity& caller,
+  // `owns`: the job must be the caller's own.
+  absl::Status CheckJobRights(const CallerIdentity& caller, bool owns,
                               const google::protobuf::Message& request) const;
   static void Leave(OpenCalls& calls, uint64_t number, const std::string& caller,
                     const std::string& of_call);

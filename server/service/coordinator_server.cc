@@ -391,6 +391,22 @@ absl::Status CoordinatorServer::Open(const ServerOptions& options, bool tls, Par
   return absl::OkStatus();
 }
 
+namespace {
+
+// `port`: that the server listens on.
+absl::StatusOr<WorkerAddresses> AddressesOf(const ServerOptions& options, int port) {
+  NIBBLE_ASSIGN_OR_RETURN(ListenAddress listen, ParseListenAddress("listen", options.listen));
+  listen.port = port;
+  std::vector<ListenAddress> own = {std::move(listen)};
+  if (!options.http.empty()) {
+    NIBBLE_ASSIGN_OR_RETURN(ListenAddress http, ParseListenAddress("http", options.http));
+    own.push_back(std::move(http));
+  }
+  return WorkerAddresses(std::move(own));
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     Controller& controller, const ServerOptions& options) {
   const std::shared_ptr<const Credentials> credentials =
@@ -402,12 +418,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   parts->coordinator =
       MakeCoordinatorService(controller, parts->admission, options.service, credentials);
   parts->access = MakeAccessService(parts->admission);
-  parts->worker_link = MakeWorkerLinkService(controller, parts->admission);
   std::vector<std::string> described(std::begin(kServices), std::end(kServices));
   described.push_back("grpc.health.v1.Health");
   parts->reflection = std::make_unique<ReflectionService>(parts->admission, std::move(described));
   grpc::EnableDefaultHealthCheckService(true);
   NIBBLE_RETURN_IF_ERROR(Open(options, tls, *parts));
+  NIBBLE_ASSIGN_OR_RETURN(WorkerAddresses addresses, AddressesOf(options, parts->gate->port()));
+  parts->worker_link = MakeWorkerLinkService(controller, parts->admission, std::move(addresses));
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
   builder.SetMaxReceiveMessageSize(options.max_message_bytes);

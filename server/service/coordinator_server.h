@@ -32,6 +32,7 @@ class Credentials;
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:7700";           // host:port; port 0: a free one
+  std::string http;                                // host:port of its metrics; empty: none
   bool insecure = false;                           // listen off loopback also without TLS
   std::shared_ptr<const Credentials> credentials;  // null: no TLS
   Authenticator* authenticator = nullptr;          // null: callers are not authenticated

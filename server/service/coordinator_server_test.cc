@@ -333,25 +333,6 @@ TEST_F(CoordinatorServerTest, AWorkerWithoutAValidAddressIsRefusedAndTheFieldNam
   EXPECT_EQ(connect(local).error_code(), StatusCode::CANCELLED);
 }
 
-TEST_F(CoordinatorServerTest, OnlyWorkersOnThisMachineMayHaveLoopbackAddresses) {
-  v1::WorkerIdentity identity;
-  identity.set_address("[::1]:7000");
-  for (const char* const local : {"ipv4:127.0.0.1", "ipv4:127.3.0.1", "ipv6:%5B::1%5D", "unix:"}) {
-    EXPECT_EQ(CheckAddresses(identity, local), absl::OkStatus()) << local;
-  }
-  for (const char* const far : {"ipv4:10.0.0.7", "ipv4:12.7.0.1", "ipv6:%5B2001:db8::1%5D"}) {
-    const absl::Status status = CheckAddresses(identity, far);
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << far;
-    EXPECT_THAT(std::string(status.message()), testing::HasSubstr("--address")) << far;
-    v1::WorkerIdentity reachable;
-    reachable.set_address("w1:7000");
-    EXPECT_EQ(CheckAddresses(reachable, far), absl::OkStatus());
-    reachable.set_http_address("localhost:7702");
-    EXPECT_THAT(std::string(CheckAddresses(reachable, far).message()),
-                testing::StartsWith("identity.http_address: "));
-  }
-}
-
 TEST_F(CoordinatorServerTest, HealthProbesCoverTheServerAndEachService) {
   // HealthCheckRequest {service}; HealthCheckResponse {status: 1} is SERVING, 2 is not.
   const std::string method = "/grpc.health.v1.Health/Check";

@@ -12,9 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/listen_address.h"
 #include "common/status_macros.h"
 #include "google/protobuf/message.h"
 #include "grpcpp/alarm.h"
@@ -34,6 +32,7 @@
 #include "server/service/reactor_gate.h"
 #include "server/service/watch_reactor.h"
 #include "server/service/wire.h"
+#include "server/service/worker_addresses.h"
 #include "server/state/limits.h"
 
 namespace nibble {
@@ -72,10 +71,10 @@ class CoordinatorService : public AdmittedService {
         return Change(context, caller, NIBBLE_PATH(Verb), request.message, request.status,    \
                       response);                                                              \
       });
-#define NIBBLE_READ(Verb)                                                                         \
-  AddUnary<v1::Verb##Request, v1::Verb##Response>(                                                \
-      NIBBLE_PATH(Verb), [this](auto& context, auto& /*caller*/, auto& request, auto& response) { \
-        return Read(context, request, response);                                                  \
+#define NIBBLE_READ(Verb)                                                                     \
+  AddUnary<v1::Verb##Request, v1::Verb##Response>(                                            \
+      NIBBLE_PATH(Verb), [this](auto& context, auto& caller, auto& request, auto& response) { \
+        return Read(context, caller, request, response);                                      \
       });
     NIBBLE_CHANGE(SubmitJob)
     NIBBLE_CHANGE(ForkJob)
@@ -119,7 +118,7 @@ class CoordinatorService : public AdmittedService {
           auto place =
               this->admission().Open(caller, NIBBLE_PATH(WaitJob), SubjectOf(request.message));
           if (place.ok()) {
-            return AwaitJob(controller_, request.message, response, request.status,
+            return AwaitJob(controller_, request.message, ViewOf(caller), response, request.status,
                             *std::move(place));
           }
           ServerUnaryReactor* const reactor = context.DefaultReactor();
@@ -127,12 +126,14 @@ class CoordinatorService : public AdmittedService {
           return reactor;
         });
     AddStream<v1::WatchJobsRequest, v1::WatchJobsResponse>(
-        NIBBLE_PATH(WatchJobs), [this](auto& request, std::shared_ptr<OpenCall> place) {
-          return StreamWatch(controller_, request.message, request.status, std::move(place));
+        NIBBLE_PATH(WatchJobs),
+        [this](auto& request, auto& caller, std::shared_ptr<OpenCall> place) {
+          return StreamWatch(controller_, request.message, ViewOf(caller), request.status,
+                             std::move(place));
         });
     AddStream<v1::StreamLogsRequest, v1::StreamLogsResponse>(
         NIBBLE_PATH(StreamLogs),
-        [this](auto& request, std::shared_ptr<OpenCall> place) {
+        [this](auto& request, auto& /*caller*/, std::shared_ptr<OpenCall> place) {
           return StreamRankLogs(controller_, limits_.logs, open_logs_, to_workers_, request.message,
                                 request.status, std::move(place));
         },
@@ -144,6 +145,10 @@ class CoordinatorService : public AdmittedService {
   }
 
  private:
+  static ProjectView ViewOf(const CallerIdentity& caller) {
+    return ProjectView(caller.access.projects);
+  }
+
   absl::Status CheckSize(const Message& request) const {
     const auto* const submit =
         google::protobuf::DynamicCastToGenerated<v1::SubmitJobRequest>(&request);
@@ -189,9 +194,13 @@ class CoordinatorService : public AdmittedService {
                     });
     // Not gRPC's response, which is released when the deadline answers.
     const std::shared_ptr<Message> answer(response.New());
-    const auto done = [call, reactor, answer, &response, record](const absl::Status& status) {
+    const auto done = [this, view = ViewOf(caller), call, reactor, answer, &response,
+                       record](const absl::Status& status) {
       if (call->answered.exchange(true)) return;
       record(status, status.ok() ? answer.get() : nullptr);
+      if (status.ok() && view.bound()) {
+        controller_.Inspect([&](const State& shown) { view.Redact(shown, *answer); });
+      }
       if (status.ok()) response.GetReflection()->Swap(&response, answer.get());
       reactor->Finish(ToGrpc(status));
       call->alarm.Cancel();
@@ -201,13 +210,13 @@ class CoordinatorService : public AdmittedService {
   }
 
   template <class Request, class Response>
-  ServerUnaryReactor* Read(CallbackServerContext& context, const Requested<Request>& request,
-                           Response& response) {
+  ServerUnaryReactor* Read(CallbackServerContext& context, const CallerIdentity& caller,
+                           const Requested<Request>& request, Response& response) {
     ServerUnaryReactor* const reactor = context.DefaultReactor();
     absl::Status status = request.status;
     if (status.ok()) status = CheckBounds(request.message);
     if (status.ok()) {
-      absl::StatusOr<Response> answer = controller_.Read(request.message);
+      absl::StatusOr<Response> answer = controller_.Read(request.message, ViewOf(caller));
       status = answer.status();
       if (answer.ok()) response = *std::move(answer);
     }
@@ -233,39 +242,28 @@ namespace {
 
 constexpr char kConnectCall[] = "/nibble.v1.WorkerLink/Connect";
 
-// Whether the peer, as gRPC names it without its port, is this machine.
-bool IsLocal(const std::string& peer) {
-  if (absl::StartsWith(peer, "ipv4:")) return absl::StartsWith(peer, "ipv4:127.");
-  // gRPC writes brackets as in URIs.
-  if (absl::StartsWith(peer, "ipv6:")) return peer == "ipv6:[::1]" || peer == "ipv6:%5B::1%5D";
-  return true;  // a Unix socket
-}
-
-// Others connect to the addresses that a worker names, so these must be valid and must not be
-// loopback, unless the worker runs on this machine.
-absl::Status CheckNamed(const char* field, const std::string& address, const std::string& peer) {
-  NIBBLE_ASSIGN_OR_RETURN(const ListenAddress named, ParseNamedAddress(field, address));
-  if (!named.loopback || IsLocal(peer)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      field, ": '", address, "' is loopback, and the worker connects from ", peer,
-      "; allowed: host:port at which other machines reach it (nibble-worker --address)"));
-}
-
 class LinkReactor
     : public GatedStream<LinkReactor,
                          grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>,
                          v1::ConnectResponse> {
  public:
-  LinkReactor(Controller& controller, Admission& admission, CallerIdentity caller)
-      : controller_(controller), admission_(admission), caller_(std::move(caller)) {
-    auto place = admission.Open(caller_, kConnectCall, absl::StrCat("worker ", caller_.author));
+  LinkReactor(Controller& controller, Admission& admission, const WorkerAddresses& addresses,
+              CallerIdentity caller)
+      : controller_(controller),
+        admission_(admission),
+        addresses_(addresses),
+        caller_(std::make_shared<const CallerIdentity>(std::move(caller))) {
+    auto place = admission.Open(*caller_, kConnectCall, absl::StrCat("worker ", caller_->author));
     absl::Status status = place.status();
     if (place.ok()) place_ = *std::move(place);
     std::shared_ptr<WorkerSession> session;
     if (status.ok()) {
       auto opened = controller.sessions().Open(
           [gate = gate_] { gate->Reach(&LinkReactor::HandleChanged); },
-          [gate = gate_](const absl::Status& why) { gate->Reach(&LinkReactor::End, why); });
+          [gate = gate_](const absl::Status& why) { gate->Reach(&LinkReactor::End, why); },
+          [&admission, caller = caller_](const std::string& subject, const absl::Status& why) {
+            admission.Record(*caller, kConnectCall, subject, "", why, /*refused=*/true);
+          });
       status = opened.status();
       if (opened.ok()) session = *std::move(opened);
     }
@@ -280,35 +278,44 @@ class LinkReactor
   void OnReadDone(bool ok) override {
     // A daemon that disconnected is lost only when its lease expires.
     if (!ok) return gate_->Reach(&LinkReactor::End, absl::OkStatus());
-    absl::Status status = CheckIdentity();
-    if (status.ok() && report_.message.has_identity()) {
-      status = CheckAddresses(report_.message.identity(), caller_.peer);
-    }
+    const absl::Status status = CheckIdentity();
     if (!status.ok()) return gate_->Reach(&LinkReactor::End, status);
-    controller_.reports().Take(session_, report_.message,
-                               [gate = gate_](const absl::Status& taken) {
-                                 gate->Reach(&LinkReactor::HandleTaken, taken);
-                               });
+    controller_.reports().Take(
+        session_, report_.message,
+        [gate = gate_, &admission = admission_, caller = caller_](const absl::Status& taken) {
+          // A report that breaks a bound; others end the stream because of the cluster's state.
+          if (absl::IsInvalidArgument(taken)) {
+            admission.Record(*caller, kConnectCall, absl::StrCat("worker ", caller->author), "",
+                             taken, /*refused=*/true);
+          }
+          gate->Reach(&LinkReactor::HandleTaken, taken);
+        });
   }
 
  private:
   friend class GatedStream;
 
-  // Whether the report is of the worker that the caller is. Refusals and the first report are
-  // audited.
+  // Whether the report is of the worker that the caller is, at addresses that a worker may have.
+  // Refusals and the first report are audited.
   absl::Status CheckIdentity() {
     NIBBLE_RETURN_IF_ERROR(report_.status);
-    absl::Status status = admission_.CheckStillValid(caller_);
+    absl::Status status = admission_.CheckStillValid(*caller_);
     const bool named = report_.message.has_identity();
     const std::string& name = report_.message.identity().name();
-    if (status.ok() && caller_.authenticated && named && name != caller_.author) {
+    const absl::Status is_name = named ? CheckName("identity.name", name) : absl::OkStatus();
+    if (status.ok()) status = is_name;
+    if (status.ok() && named) {
+      status = addresses_.Check(report_.message.identity(), caller_->peer);
+    }
+    if (status.ok() && caller_->authenticated && named && name != caller_->author) {
       status = absl::PermissionDeniedError(absl::StrCat(
-          "identity.name: '", name, "', and the caller is worker ", caller_.author,
+          "identity.name: '", name, "', and the caller is worker ", caller_->author,
           "; the name must be that of its certificate or token (nibble-worker --name)"));
     }
     const bool first = named && !std::exchange(recorded_, recorded_ || named);
     if (first || !status.ok()) {
-      admission_.Record(caller_, kConnectCall, absl::StrCat("worker ", name), "", status,
+      const std::string& subject = is_name.ok() && named ? name : caller_->author;
+      admission_.Record(*caller_, kConnectCall, absl::StrCat("worker ", subject), "", status,
                         /*refused=*/!status.ok());
     }
     return status;
@@ -348,7 +355,8 @@ class LinkReactor
 
   Controller& controller_;
   Admission& admission_;
-  const CallerIdentity caller_;
+  const WorkerAddresses& addresses_;
+  const std::shared_ptr<const CallerIdentity> caller_;
   std::shared_ptr<OpenCall> place_;         // set by the constructor; null: the caller is refused
   bool recorded_ = false;                   // the worker's connection is in the audit log
   std::shared_ptr<WorkerSession> session_;  // set by Begin, before any report
@@ -361,34 +369,35 @@ class LinkReactor
 
 class WorkerLinkService : public AdmittedService {
  public:
-  WorkerLinkService(Controller& controller, Admission& admission) : AdmittedService(admission) {
+  WorkerLinkService(Controller& controller, Admission& admission, WorkerAddresses addresses)
+      : AdmittedService(admission), addresses_(std::move(addresses)) {
     using Handler =
         grpc::internal::CallbackBidiHandler<Received<v1::ConnectRequest>, v1::ConnectResponse>;
     Add(kConnectCall, grpc::internal::RpcMethod::BIDI_STREAMING,
         new Handler(
-            [&controller, &admission](grpc::CallbackServerContext* context)
+            [this, &controller, &admission](grpc::CallbackServerContext* context)
                 -> grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>* {
               Refusal refusal;
               std::optional<CallerIdentity> caller =
                   admission.Admit(*context, kConnectCall, nullptr, refusal);
-              if (caller) return new LinkReactor(controller, admission, *std::move(caller));
+              if (caller) {
+                return new LinkReactor(controller, admission, addresses_, *std::move(caller));
+              }
               using Reactor =
                   grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>;
               return new RefusedCall<Reactor>(std::move(refusal));
             }));
   }
+
+ private:
+  const WorkerAddresses addresses_;
 };
 
 }  // namespace
 
-absl::Status CheckAddresses(const v1::WorkerIdentity& identity, const std::string& peer) {
-  absl::Status status = CheckNamed("identity.address", identity.address(), peer);
-  if (!status.ok() || identity.http_address().empty()) return status;
-  return CheckNamed("identity.http_address", identity.http_address(), peer);
-}
-
-std::unique_ptr<grpc::Service> MakeWorkerLinkService(Controller& controller, Admission& admission) {
-  return std::make_unique<WorkerLinkService>(controller, admission);
+std::unique_ptr<grpc::Service> MakeWorkerLinkService(Controller& controller, Admission& admission,
+                                                     WorkerAddresses addresses) {
+  return std::make_unique<WorkerLinkService>(controller, admission, std::move(addresses));
 }
 
 }  // namespace nibble

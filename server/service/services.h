@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "server/service/log_reactor.h"
+#include "server/service/worker_addresses.h"
 #include "server/state/limits.h"
 
 namespace grpc {
@@ -48,11 +49,8 @@ std::unique_ptr<grpc::Service> MakeCoordinatorService(
 
 std::unique_ptr<grpc::Service> MakeAccessService(Admission& admission);
 
-std::unique_ptr<grpc::Service> MakeWorkerLinkService(Controller& controller, Admission& admission);
-
-// InvalidArgument, naming the field, unless the identity's addresses are host:port of one host each
-// and not loopback of a machine other than the coordinator's. `peer`: the worker's PeerHost.
-absl::Status CheckAddresses(const v1::WorkerIdentity& identity, const std::string& peer);
+std::unique_ptr<grpc::Service> MakeWorkerLinkService(Controller& controller, Admission& admission,
+                                                     WorkerAddresses addresses);
 
 }  // namespace nibble
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 #include "server/controller/controller.h"
@@ -20,14 +21,18 @@ class WatchReactor
     : public GatedStream<WatchReactor, grpc::ServerWriteReactor<v1::WatchJobsResponse>,
                          v1::WatchJobsResponse> {
  public:
-  WatchReactor(WatchFeed& watches, const v1::WatchJobsRequest& request, absl::Status status,
-               std::shared_ptr<OpenCall> place)
-      : watches_(watches), place_(std::move(place)) {
+  WatchReactor(Controller& controller, const v1::WatchJobsRequest& request, ProjectView view,
+               absl::Status status, std::shared_ptr<OpenCall> place)
+      : controller_(controller),
+        watches_(controller.watches()),
+        view_(std::move(view)),
+        place_(std::move(place)) {
     if (status.ok()) status = CheckBounds(request);
+    if (status.ok()) status = CheckNamed(request);
     std::shared_ptr<Watch> watch;
     if (status.ok()) {
       auto opened =
-          watches.Open(request, [gate = gate_] { gate->Reach(&WatchReactor::WriteNext); });
+          watches_.Open(request, [gate = gate_] { gate->Reach(&WatchReactor::WriteNext); });
       status = opened.status();
       if (opened.ok()) watch = *std::move(opened);
     }
@@ -38,6 +43,29 @@ class WatchReactor
 
  private:
   friend class GatedStream;
+
+  // As if jobs of other projects were not there.
+  absl::Status CheckNamed(const v1::WatchJobsRequest& request) const {
+    if (!view_.bound()) return absl::OkStatus();
+    return controller_.Inspect([&](const State& shown) {
+      for (const std::string& job : request.jobs()) {
+        if (view_.Shows(shown, job)) continue;
+        return absl::NotFoundError(absl::StrCat("jobs: there is no '", job, "'"));
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  // The message as the caller sees it; null: it does not.
+  Watch::Message Seen(Watch::Message message) const {
+    if (!view_.bound()) return message;
+    return controller_.Inspect([&](const State& shown) -> Watch::Message {
+      if (!view_.Shows(shown, *message)) return nullptr;
+      auto seen = std::make_shared<v1::WatchJobsResponse>(*message);
+      view_.Redact(shown, *seen);
+      return seen;
+    });
+  }
 
   void Begin(std::shared_ptr<Watch> watch, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
@@ -59,6 +87,7 @@ class WatchReactor
     if (!status.ok()) return End(status);
     if (!MayWrite()) return;
     Watch::Message next = watch_->Next();
+    if (next != nullptr) next = Seen(std::move(next));
     if (next == nullptr) return Pump();
     Write(std::move(next), watch_->phase() == Watch::Phase::kBegun);
   }
@@ -67,7 +96,9 @@ class WatchReactor
     if (watch_ != nullptr) watches_.Close(watch_);
   }
 
+  Controller& controller_;
   WatchFeed& watches_;
+  const ProjectView view_;
   const std::shared_ptr<OpenCall> place_;
   std::shared_ptr<Watch> watch_;  // set once, by Begin
 };
@@ -76,18 +107,20 @@ class WatchReactor
 
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
                                                              const v1::WatchJobsRequest& request,
+                                                             ProjectView view,
                                                              const absl::Status& refused,
                                                              std::shared_ptr<OpenCall> place) {
-  return new WatchReactor(controller.watches(), request, refused, std::move(place));
+  return new WatchReactor(controller, request, std::move(view), refused, std::move(place));
 }
 
 namespace {
 
 class WaitReactor : public grpc::ServerUnaryReactor {
  public:
-  WaitReactor(Controller& controller, const v1::WaitJobRequest& request,
+  WaitReactor(Controller& controller, const v1::WaitJobRequest& request, ProjectView view,
               v1::WaitJobResponse& response, absl::Status status, std::shared_ptr<OpenCall> place)
       : controller_(controller),
+        view_(std::move(view)),
         place_(std::move(place)),
         gate_(std::make_shared<ReactorGate<WaitReactor>>(this)),
         response_(response) {
@@ -133,7 +166,7 @@ class WaitReactor : public grpc::ServerUnaryReactor {
   void End(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (std::exchange(ended_, true)) return;
     if (status.ok()) {
-      auto now = controller_.Read(job_);
+      auto now = controller_.Read(job_, view_);
       status = now.status();
       if (now.ok()) *response_.mutable_job() = std::move(*now->mutable_job());
     }
@@ -141,6 +174,7 @@ class WaitReactor : public grpc::ServerUnaryReactor {
   }
 
   Controller& controller_;
+  const ProjectView view_;
   const std::shared_ptr<OpenCall> place_;
   const std::shared_ptr<ReactorGate<WaitReactor>> gate_;
   v1::DescribeJobRequest job_;
@@ -152,9 +186,9 @@ class WaitReactor : public grpc::ServerUnaryReactor {
 }  // namespace
 
 grpc::ServerUnaryReactor* AwaitJob(Controller& controller, const v1::WaitJobRequest& request,
-                                   v1::WaitJobResponse& response, const absl::Status& refused,
-                                   std::shared_ptr<OpenCall> place) {
-  return new WaitReactor(controller, request, response, refused, std::move(place));
+                                   ProjectView view, v1::WaitJobResponse& response,
+                                   const absl::Status& refused, std::shared_ptr<OpenCall> place) {
+  return new WaitReactor(controller, request, std::move(view), response, refused, std::move(place));
 }
 
 }  // namespace nibble

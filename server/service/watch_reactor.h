@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "server/controller/project_view.h"
 
 namespace grpc {
 class ServerUnaryReactor;
@@ -27,16 +28,17 @@ class WatchJobsResponse;
 }  // namespace v1
 
 // The stream that serves the request; ends at once with `refused` unless that is OK. Keeps `place`
-// until it is over, and ends with it.
+// until it is over, and ends with it. `view`: what the caller sees.
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
                                                              const v1::WatchJobsRequest& request,
+                                                             ProjectView view,
                                                              const absl::Status& refused,
                                                              std::shared_ptr<OpenCall> place);
 
-// The call that fills the response. `refused` and `place`: as above.
+// The call that fills the response. `view`, `refused` and `place`: as above.
 grpc::ServerUnaryReactor* AwaitJob(Controller& controller, const v1::WaitJobRequest& request,
-                                   v1::WaitJobResponse& response, const absl::Status& refused,
-                                   std::shared_ptr<OpenCall> place);
+                                   ProjectView view, v1::WaitJobResponse& response,
+                                   const absl::Status& refused, std::shared_ptr<OpenCall> place);
 
 }  // namespace nibble
 

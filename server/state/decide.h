@@ -42,7 +42,7 @@ struct Caller {
   const std::set<std::string>* taken_jobs = nullptr;
   // Whether events of jobs may be posted to a URL, and why not; null: to no URL.
   const std::function<absl::Status(const std::string& url)>* may_post = nullptr;
-  // The only projects that its new jobs may belong to; empty: any, or none.
+  // The only projects that its new jobs may belong to, and whose jobs it sees; empty: any, or none.
   std::vector<std::string> projects = {};
 };
 
@@ -270,6 +270,8 @@ MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& repo
 // Whether data that belongs to `store` is this job's: made in an earlier epoch of the state's
 // store, or before stores had an identity, or the job was adopted from another store.
 bool IsOwn(const State& state, const v1::JobRecord& job, const v1::StoreIdentity& store);
+// Whether the job was adopted: its id was not made from its number.
+bool IsAdopted(const v1::JobRecord& job);
 
 // Adopts data of a known job: attempts newer than the state's, the timeline of the live one, and
 // checkpoints with all shards present.

@@ -114,10 +114,6 @@ int64_t NumberIn(const std::string& id) {
   return number < kMaxCount - 1 ? number : 0;
 }
 
-bool IsAdopted(const v1::JobRecord& job) {
-  return job.id() != absl::StrCat(job.name(), "-", job.number());
-}
-
 absl::Status CheckOneStore(const std::string& job, Evidence evidence) {
   std::set<std::string> stores;
   for (const OrphanEvidence& one : evidence) {
@@ -286,6 +282,10 @@ MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& repo
                                        "; the store ends with update ", ours.sequence(),
                                        " of epoch ", ours.epoch())));
   return decide::Checked(state, std::move(update));
+}
+
+bool IsAdopted(const v1::JobRecord& job) {
+  return job.id() != absl::StrCat(job.name(), "-", job.number());
 }
 
 bool IsOwn(const State& state, const v1::JobRecord& job, const v1::StoreIdentity& store) {

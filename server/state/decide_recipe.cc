@@ -67,6 +67,11 @@ class Revising {
                            .tokens_per_step = shape.tokens_per_step(),
                            .decay_first_step = shape.decay_first_step(),
                            .next_step = std::min(revising.next_step_, shape.steps())}));
+    if (step >= shape.steps()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "at: step ", step, " is after the last of ", id, ", so that the change would ",
+          "never run; allowed: steps up to ", shape.steps() - 1));
+    }
     revising.first_step_ = step;
     return revising;
   }

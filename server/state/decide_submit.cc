@@ -180,15 +180,19 @@ void Describe(const v1::JobSubmitted& submitted, const Caller& caller, v1::Job& 
   job.set_next_step(forked ? submitted.origin().checkpoint().step() : 0);
 }
 
-// The id of the job that init_from names by its id or by a unique name.
-absl::StatusOr<std::string> ResolveJob(const State& state, const std::string& text) {
-  if (state.FindJob(text) != nullptr) return text;
+// The id of the job that init_from names by its id or by a unique name, among those that the caller
+// sees.
+absl::StatusOr<std::string> ResolveJob(const State& state, const std::string& text,
+                                       const Caller& caller) {
+  const v1::JobRecord* const known = state.FindJob(text);
+  if (known != nullptr && IsOfProjects(caller.projects, *known)) return text;
   std::vector<std::string> named;
   const std::string prefix = absl::StrCat(text, "-");
   const auto& jobs = state.tables().jobs;
   for (auto at = jobs.lower_bound(prefix); at != jobs.end(); ++at) {
     if (!absl::StartsWith(at->first, prefix)) break;
-    if (at->second->name() == text) named.push_back(at->first);
+    const bool seen = IsOfProjects(caller.projects, *at->second);
+    if (seen && at->second->name() == text) named.push_back(at->first);
   }
   if (named.size() == 1) return named.front();
   const std::string what = absl::StrCat("init_from.job: '", Clip(text, kMaxNameBytes), "'");
@@ -206,13 +210,14 @@ absl::StatusOr<std::string> ResolveJob(const State& state, const std::string& te
 
 // The checkpoint with the spec's initial weights. Checks that the models have the same shapes,
 // using the spec of the job that wrote it.
-absl::StatusOr<v1::JobOrigin> WeightsFor(const State& state, const JobSpec& spec) {
+absl::StatusOr<v1::JobOrigin> WeightsFor(const State& state, const JobSpec& spec,
+                                         const Caller& caller) {
   if (!spec.init_from.path.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("init_from.path: '", Clip(spec.init_from.path, kMaxNameBytes),
                      "' is only allowed without a cluster; use init_from.job"));
   }
-  NIBBLE_ASSIGN_OR_RETURN(const std::string job, ResolveJob(state, spec.init_from.job));
+  NIBBLE_ASSIGN_OR_RETURN(const std::string job, ResolveJob(state, spec.init_from.job, caller));
   v1::CheckpointRef wanted;
   wanted.set_job(job);
   wanted.set_step(spec.init_from.step);
@@ -250,7 +255,7 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   submitted.set_spec_yaml(request.spec_yaml());
   *submitted.mutable_shape() = shape;
   if (spec.init_from.any()) {
-    NIBBLE_ASSIGN_OR_RETURN(v1::JobOrigin origin, WeightsFor(state, spec));
+    NIBBLE_ASSIGN_OR_RETURN(v1::JobOrigin origin, WeightsFor(state, spec, caller));
     *submitted.mutable_origin() = std::move(origin);
   }
   // ParseJobSpec has checked the spec with its own number of ranks only.

@@ -137,6 +137,22 @@ TEST_F(RecipeChangeTest, AFinishedJobAcceptsNoChange) {
   EXPECT_EQ(Set("now").status().code(), Code::kFailedPrecondition);
 }
 
+TEST_F(RecipeChangeTest, AChangeAfterTheLastStepIsRefusedBecauseItWouldNeverRun) {
+  EXPECT_EQ(Set("step:999")->first_step(), 999);
+  for (const char* const at : {"step:1000", "100%"}) {
+    const absl::Status status = Set(at).status();
+    EXPECT_EQ(status.code(), Code::kInvalidArgument) << at;
+    EXPECT_TRUE(absl::StrContains(status.message(), "at: step 1000 is after the last of " + job_))
+        << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "allowed: steps up to 999")) << status;
+  }
+  // Its ranks have run every step and have not ended yet.
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  cluster_.live = {.attempt = 1, .next_step = 1000};
+  EXPECT_EQ(Set("now").status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(Steps(job_), "1@0 2@999");
+}
+
 TEST_F(RecipeChangeTest, AChangeThatDoesNotFitTheModelHasNoEffect) {
   v1::SetRecipeRequest request = Request("now", -1);
   request.mutable_change()->mutable_set(0)->set_value("fp3");

@@ -153,4 +153,9 @@ absl::StatusOr<v1::CheckpointRef> FindCheckpoint(const State& state, const v1::C
       field, ": ", ref.job(), " has no committed checkpoint at step ", ref.step(), which));
 }
 
+bool IsOfProjects(const std::vector<std::string>& projects, const v1::JobRecord& job) {
+  return projects.empty() ||
+         std::find(projects.begin(), projects.end(), job.scheduling().project()) != projects.end();
+}
+
 }  // namespace nibble

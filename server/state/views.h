@@ -6,6 +6,7 @@
 #define NIBBLE_SERVER_STATE_VIEWS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -36,6 +37,9 @@ v1::QueueUsage ViewUsage(const State& state, const std::string& queue);
 // the reference; uncommitted checkpoints are not found.
 absl::StatusOr<v1::CheckpointRef> FindCheckpoint(const State& state, const v1::CheckpointRef& ref,
                                                  absl::string_view field = "ref");
+
+// Whether the job is of one of the projects; with none, always.
+bool IsOfProjects(const std::vector<std::string>& projects, const v1::JobRecord& job);
 
 }  // namespace nibble
 

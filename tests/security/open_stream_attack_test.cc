@@ -169,8 +169,9 @@ TEST_F(OpenStreamAttackTest, ATokenOfAProjectChangesNothingElse) {
   change.set_job(others.id());
   change.set_request_id("request-5");
   const grpc::Status refused = stub_->SetJobPriority(CallWith(lead).get(), change, &changed);
-  EXPECT_EQ(refused.error_code(), StatusCode::PERMISSION_DENIED);
-  EXPECT_THAT(refused.error_message(), HasSubstr("is of project speech"));
+  // To it there is no such job.
+  EXPECT_EQ(refused.error_code(), StatusCode::NOT_FOUND);
+  EXPECT_EQ(refused.error_message(), "job: there is no '" + others.id() + "'");
   EXPECT_TRUE(coordinator_.Audited({"call", "/nibble.v1.Coordinator/SetJobPriority", "who", "lead",
                                     "subject", "job " + others.id(), "outcome", "refused"}));
   // Nor the cluster, nor tokens, with which it could make itself another one.

@@ -83,12 +83,15 @@ absl::Status Daemon::Prepare() {
       ProcessSupervisor::Options{.record_directory = data + "/processes",
                                  .oom_kills = OomKills,
                                  .ended = [this](const std::string&) { Wake(); }});
-  metrics_ =
-      std::make_unique<WorkerMetrics>(WorkerMetrics::Options{.figures = options_.figures,
-                                                             .slots = options_.identity.slots(),
-                                                             .version = options_.identity.version(),
-                                                             .data_directory = data,
-                                                             .clock = SteadySeconds});
+  metrics_ = std::make_unique<WorkerMetrics>(
+      WorkerMetrics::Options{.figures = options_.figures,
+                             .slots = options_.identity.slots(),
+                             .version = options_.identity.version(),
+                             .data_directory = data,
+                             .certificates = CertificateTimesOf(options_.security.credentials),
+                             .clock = SteadySeconds});
+  expiry_warnings_ = std::make_unique<ExpiryWarnings>(
+      options_.security.credentials, [this](const std::string& line) { Log(line); });
   const auto log = [this](const std::string& line) { Log(line); };
   const auto report_soon = [this] {
     report_due_ = true;
@@ -249,6 +252,7 @@ absl::Status Daemon::Run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {
     ActOnGangs();
     if (options_.alive) options_.alive();
+    expiry_warnings_->Tick(absl::ToUnixSeconds(absl::Now()));
     const auto until = std::chrono::steady_clock::now() + options_.beat;
     const MutexLock lock(&wake_mutex_);
     // A signal handler sets `stop` and cannot notify: the beat bounds the wait.

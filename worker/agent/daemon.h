@@ -36,6 +36,7 @@
 #include "absl/status/statusor.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
+#include "common/identity/expiry.h"
 #include "common/metrics/http_exposer.h"
 #include "common/mutex.h"
 #include "proto/nibble/v1/worker_link.pb.h"
@@ -157,6 +158,7 @@ class Daemon {
   std::unique_ptr<ProcessSupervisor> supervisor_;
   std::unique_ptr<CheckpointRegistry> registry_;
   std::unique_ptr<DamageReports> damage_;
+  std::unique_ptr<ExpiryWarnings> expiry_warnings_;  // of Run's thread
   std::unique_ptr<ShardFetcher> fetcher_;
   std::unique_ptr<MeetingPoints> meetings_;
   std::unique_ptr<StandbyRanks> standby_;

@@ -276,7 +276,9 @@ std::string WorkerMetrics::Page() const {
   return RenderPage(rows, page, book_,
                     {.program = "nibble-worker",
                      .version = options_.version,
-                     .data_directory = options_.data_directory});
+                     .data_directory = options_.data_directory,
+                     .certificates = options_.certificates ? options_.certificates()
+                                                           : std::vector<CertificateTime>()});
 }
 
 absl::StatusOr<std::unique_ptr<HttpExposer>> ServeWorkerHttp(const WorkerMetrics& metrics,

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/metrics/metric_book.h"
+#include "common/metrics/program_table.h"
 #include "common/mutex.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "proto/nibble/link/v1/link.pb.h"
@@ -87,7 +88,8 @@ class WorkerMetrics {
     FigureLimits figures;
     int32_t slots = 0;
     std::string version;
-    std::string data_directory;     // whose disk is measured; empty: none
+    std::string data_directory;  // whose disk is measured; empty: none
+    CertificateTimes certificates;
     std::function<double()> clock;  // seconds, monotonic
     // Figures of cards that are older than this are not shown: their driver hangs.
     double card_seconds = 30;
