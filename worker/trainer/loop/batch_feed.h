@@ -1,5 +1,5 @@
-// Brings micro-batches to the device, from pinned memory, into two slots in turn: the host fills one
-// while the other is computed. The copies, of a few hundred kilobytes, are in the queue of the
+// Brings micro-batches to the device, from pinned memory, into two slots in turn: the host fills
+// one while the other is computed. The copies, of a few hundred kilobytes, are in the queue of the
 // computation: transfers() may copy a snapshot of the run for longer than a step.
 //
 // Ownership: borrows the backend; owns the slots. Thread-safety: none.
