@@ -15,7 +15,6 @@ absl::StatusOr<std::unique_ptr<BatchFeed>> BatchFeed::Create(Backend& backend, i
     NIBBLE_ASSIGN_OR_RETURN(slot.device, backend.memory().Allocate(bytes));
     NIBBLE_ASSIGN_OR_RETURN(slot.pinned, backend.pinned().Allocate(bytes));
     NIBBLE_ASSIGN_OR_RETURN(slot.copied, backend.NewEvent());
-    NIBBLE_ASSIGN_OR_RETURN(slot.used, backend.NewEvent());
   }
   return feed;
 }
@@ -29,12 +28,10 @@ absl::StatusOr<FedBatch> BatchFeed::Load(int64_t step, const Batch& batch) {
   std::copy(batch.tokens.begin(), batch.tokens.end(), pinned);
   std::copy(batch.targets.begin(), batch.targets.end(), pinned + tokens_);
   std::copy(batch.doc_begin.begin(), batch.doc_begin.end(), pinned + 2 * tokens_);
-  Queue& transfers = backend_.transfers();
-  NIBBLE_RETURN_IF_ERROR(transfers.WaitFor(*slot.used));
+  Queue& compute = backend_.compute();
   NIBBLE_RETURN_IF_ERROR(
-      transfers.CopyIn(slot.device.data(), slot.pinned.data(), slot.device.bytes()));
-  NIBBLE_RETURN_IF_ERROR(transfers.Record(*slot.copied));
-  NIBBLE_RETURN_IF_ERROR(backend_.compute().WaitFor(*slot.copied));
+      compute.CopyIn(slot.device.data(), slot.pinned.data(), slot.device.bytes()));
+  NIBBLE_RETURN_IF_ERROR(compute.Record(*slot.copied));
   const auto* first = slot.device.data<uint64_t>();
   const auto* tokens = reinterpret_cast<const int32_t*>(first + 1);
   return FedBatch{.tokens = tokens,
@@ -43,7 +40,5 @@ absl::StatusOr<FedBatch> BatchFeed::Load(int64_t step, const Batch& batch) {
                   .step = first,
                   .slot = last_};
 }
-
-absl::Status BatchFeed::Done() { return backend_.compute().Record(*slots_[last_].used); }
 
 }  // namespace nibble

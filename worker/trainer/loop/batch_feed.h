@@ -1,5 +1,6 @@
-// Brings micro-batches to the device beside the computation: while one is computed, the next is
-// copied, from pinned memory, into the other of two slots.
+// Brings micro-batches to the device, from pinned memory, into two slots in turn: the host fills
+// one while the other is computed. The copies, of a few hundred kilobytes, are in the queue of the
+// computation: transfers() may copy a snapshot of the run for longer than a step.
 //
 // Ownership: borrows the backend; owns the slots. Thread-safety: none.
 #ifndef NIBBLE_WORKER_TRAINER_LOOP_BATCH_FEED_H_
@@ -33,13 +34,11 @@ class BatchFeed {
   // Enqueues the copy; what is computed after the call has the batch. Waits for the copy of the
   // batch before the last.
   absl::StatusOr<FedBatch> Load(int64_t step, const Batch& batch);
-  // After the computation that uses the last batch was enqueued.
-  absl::Status Done();
 
  private:
   struct Slot {
     Buffer device, pinned;  // the step, uint64; [3, tokens] int32
-    std::unique_ptr<Event> copied, used;
+    std::unique_ptr<Event> copied;
   };
 
   BatchFeed(Backend& backend, int64_t tokens) : backend_(backend), tokens_(tokens) {}

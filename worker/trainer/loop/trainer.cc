@@ -357,7 +357,6 @@ absl::Status Trainer::RunMicroBatches(const BatchSource& batches, int64_t step, 
     NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kForward, gathers, forward));
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kForward));
     NIBBLE_RETURN_IF_ERROR(run(RecordedPasses::Kind::kBackward, exchanges, backward));
-    NIBBLE_RETURN_IF_ERROR(feed_->Done());
     NIBBLE_RETURN_IF_ERROR(times_.End(StepPart::kBackward));
   }
   if (!sampled) return absl::OkStatus();
@@ -458,7 +457,6 @@ absl::StatusOr<double> Trainer::Validate(const BatchSource& batches, int64_t cou
                                                    .targets = fed.targets,
                                                    .n = tokens_,
                                                    .numbers = decision_->mine()}));
-      NIBBLE_RETURN_IF_ERROR(feed_->Done());
     }
   }
   NIBBLE_RETURN_IF_ERROR(decision_->Decide(/*max_norm=*/0, /*loss_bound=*/0, /*norm_bound=*/0));
