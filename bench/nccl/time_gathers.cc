@@ -1,7 +1,8 @@
 // What gathering a block's weights costs, in packed NVFP4 and in BF16: the bytes on the wire, the
 // kernels that pack and unpack them and, of codes, expand them for both GEMMs that read them; and
 // the gather itself. Kernels and gather each run alone, so that their sum is an upper bound of what
-// a step pays.
+// a step pays. Packing belongs to the update that made the weights; a pass that reads them waits
+// for the wire, unpacking and expanding at most, which have to take less than in BF16.
 //
 // On one card there is nobody to gather with: then the kernels are those of a rank of eight, and
 // the wire is counted at the rate of a link alone.
@@ -250,16 +251,17 @@ absl::Status TimeBlocks(CheckRank& rank) {
   NIBBLE_RETURN_IF_ERROR(bench.Prepare());
   const auto ms = [](double seconds) { return absl::StrFormat("%.3f", 1e3 * seconds); };
   TextTable table({"gathered", "as", "MB on the wire", "pack ms", "unpack ms", "expand ms",
-                   "at 350 GB/s ms", "all ms", "copies ms", "GB/s", "kernels ms", "GB/s"});
+                   "at 350 GB/s ms", "read ms", "all ms", "copies ms", "GB/s", "kernels ms", "GB/s"});
   std::string verdicts;
   bool good = true;
   for (const BlockShapes& block : Blocks()) {
-    double all[2] = {}, wire[2] = {};
+    double all[2] = {}, read[2] = {}, wire[2] = {};
     for (const bool packed : {false, true}) {
       NIBBLE_ASSIGN_OR_RETURN(const GatherFigures found, bench.Measure(block, packed));
       const auto bytes = static_cast<double>((bench.ranks() - 1) * found.message);
       wire[packed ? 1 : 0] = bytes / kLinkBytesPerSecond;
       all[packed ? 1 : 0] = found.kernel_seconds() + bytes / kLinkBytesPerSecond;
+      read[packed ? 1 : 0] = all[packed ? 1 : 0] - found.pack;
       std::vector<std::string> row = {block.name,
                                       packed ? "NVFP4" : "BF16",
                                       absl::StrFormat("%.2f", bytes / 1e6),
@@ -267,6 +269,7 @@ absl::Status TimeBlocks(CheckRank& rank) {
                                       ms(found.unpack),
                                       ms(found.expand),
                                       ms(wire[packed ? 1 : 0]),
+                                      ms(read[packed ? 1 : 0]),
                                       ms(all[packed ? 1 : 0])};
       for (const std::optional<double>& gather : {found.copies, found.kernels}) {
         row.push_back(gather ? ms(*gather) : "-");
@@ -274,16 +277,16 @@ absl::Status TimeBlocks(CheckRank& rank) {
       }
       table.Add(row);
     }
-    const bool less = all[1] < all[0];
+    const bool less = read[1] < read[0];
     good = good && less;
-    absl::StrAppend(&verdicts, block.name, ": ", ms(all[1]), " ms packed, ", ms(all[0]),
+    absl::StrAppend(&verdicts, block.name, ": ", ms(read[1]), " ms packed, ", ms(read[0]),
                     " ms in BF16, of them ", ms(wire[0]),
                     " ms on the wire: ", less ? "ok" : "FAILED, packed takes no less", "\n");
   }
   NIBBLE_RETURN_IF_ERROR(rank.backend().Synchronize());
   NIBBLE_RETURN_IF_ERROR(hosts->Barrier());
   if (rank.rank() == 0) {
-    std::printf("%s: gathers of a rank of %d; all: kernels and the wire at 350 GB/s\n%s%s",
+    std::printf("%s: gathers of a rank of %d; read: the wire at 350 GB/s, unpacking and expanding; all: packing, too\n%s%s",
                 rank.backend().Name().c_str(), static_cast<int>(bench.ranks()),
                 table.Text().c_str(), verdicts.c_str());
     (void)std::fflush(stdout);
