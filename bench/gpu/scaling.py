@@ -93,7 +93,7 @@ def ours(programs, root, model, recipe, ranks, sharding, exchange, arguments, ca
         "exchange": exchange, "collectives": "nccl" if ranks == 1 and exchange == "nccl" else "auto",
         "device": arguments.device, "output": output / "out"})
     command = [str(programs / "nibble-trainer"), "--spec", str(spec), "--quiet"]
-    if arguments.traces and card is None:
+    if arguments.traces and card is None and programs == arguments.programs.resolve():  # not of the build before
         arguments.traces.mkdir(parents=True, exist_ok=True)
         trace = arguments.traces / f"{model}-{recipe}-{sharding}-{exchange}-{ranks}.json"
         command += ["--trace", str(trace), "--trace-after", "1"]
