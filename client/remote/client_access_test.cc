@@ -23,11 +23,15 @@ constexpr char kElsewhere[] = "train.example:7700";
 class ClientAccessTest : public testing::Test {
  protected:
   ClientAccessTest() {
+    Forget();
+    setenv("NIBBLE_HOME", directory_.path().c_str(), 1);
+  }
+  ~ClientAccessTest() override { Forget(); }  // other tests of this program send no token
+  static void Forget() {
     for (const char* const name : {"NIBBLE_TOKEN", "NIBBLE_TOKEN_FILE", "NIBBLE_TLS_CERT",
-                                   "NIBBLE_TLS_KEY", "NIBBLE_TLS_CA"}) {
+                                   "NIBBLE_TLS_KEY", "NIBBLE_TLS_CA", "NIBBLE_HOME"}) {
       unsetenv(name);
     }
-    setenv("NIBBLE_HOME", directory_.path().c_str(), 1);
   }
   std::string Write(const std::string& name, const std::string& text) const {
     std::ofstream(directory_.Path(name)) << text;

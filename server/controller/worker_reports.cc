@@ -36,6 +36,7 @@ absl::Status WorkerReports::Check(const v1::ConnectRequest& report) const {
   NIBBLE_RETURN_IF_ERROR(CheckBounds(report));
   NIBBLE_RETURN_IF_ERROR(CheckNumbers(report));
   const v1::WorkerIdentity& identity = report.identity();
+  NIBBLE_RETURN_IF_ERROR(CheckIdentity(identity));
   NIBBLE_RETURN_IF_ERROR(CheckProtocol(identity.name(), identity.version(), identity.protocol()));
   const std::string& ours = context_.options.cluster;
   if (report.cluster().empty() || report.cluster() == ours) return absl::OkStatus();

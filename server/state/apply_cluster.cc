@@ -9,6 +9,7 @@
 #include "server/state/apply.h"
 #include "server/state/entities.h"
 #include "server/state/limits.h"
+#include "server/state/workers.h"
 
 namespace nibble::apply {
 namespace {
@@ -41,24 +42,6 @@ int FindBlame(const v1::JobRecord& job, const std::string& worker) {
     if (job.blames(i).worker() == worker) return i;
   }
   return -1;
-}
-
-absl::Status CheckIdentity(const v1::WorkerIdentity& identity) {
-  NIBBLE_RETURN_IF_ERROR(CheckName("identity.name", identity.name()));
-  NIBBLE_RETURN_IF_ERROR(CheckRange("identity.incarnation", identity.incarnation(), 1, kMaxCount));
-  NIBBLE_RETURN_IF_ERROR(CheckRange("identity.slots", identity.slots(), 1, kMaxSlots));
-  NIBBLE_RETURN_IF_ERROR(CheckRange("identity.hardware.device", identity.hardware().device(),
-                                    v1::DEVICE_CPU, v1::DEVICE_CUDA));
-  NIBBLE_RETURN_IF_ERROR(CheckRange("identity.hardware.memory_bytes",
-                                    identity.hardware().memory_bytes(), 0, kMaxCount));
-  std::set<std::string> keys;
-  for (const v1::Label& label : identity.labels()) {
-    if (label.key().empty() || !keys.insert(label.key()).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("identity.labels: the key '", label.key(), "' is empty or a duplicate"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 // An incarnation of a worker ends only after the attempts that rely on it.

@@ -1,10 +1,14 @@
 #include "server/state/workers.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
 #include "server/state/decide.h"
 #include "server/state/entities.h"
+#include "server/state/limits.h"
 #include "server/state/timeline_record.h"
 
 namespace nibble {
@@ -46,6 +50,24 @@ v1::DesiredGang DesiredOf(const State& state, const v1::JobRecord& job,
 }
 
 }  // namespace
+
+absl::Status CheckIdentity(const v1::WorkerIdentity& identity) {
+  NIBBLE_RETURN_IF_ERROR(CheckName("identity.name", identity.name()));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("identity.incarnation", identity.incarnation(), 1, kMaxCount));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("identity.slots", identity.slots(), 1, kMaxSlots));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("identity.hardware.device", identity.hardware().device(),
+                                    v1::DEVICE_CPU, v1::DEVICE_CUDA));
+  NIBBLE_RETURN_IF_ERROR(CheckRange("identity.hardware.memory_bytes",
+                                    identity.hardware().memory_bytes(), 0, kMaxCount));
+  std::set<std::string> keys;
+  for (const v1::Label& label : identity.labels()) {
+    if (label.key().empty() || !keys.insert(label.key()).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("identity.labels: the key '", label.key(), "' is empty or a duplicate"));
+    }
+  }
+  return absl::OkStatus();
+}
 
 std::vector<v1::DesiredGang> DesiredGangs(const State& state, const std::string& worker,
                                           int64_t incarnation) {

@@ -11,11 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "server/state/state.h"
 
 namespace nibble {
+
+// What a worker may say of itself. InvalidArgument names the field, its value and the bound.
+absl::Status CheckIdentity(const v1::WorkerIdentity& identity);
 
 // Every gang with ranks on this incarnation of the worker, complete: sending it again changes
 // nothing. The worker kills any other gang.

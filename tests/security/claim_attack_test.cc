@@ -226,13 +226,13 @@ TEST_F(ClaimAttackTest, AShardIsReportedFirstByTheWorkerOfItsRank) {
   ExpectUnharmed();
 }
 
+// With one copy wanted and there, another one is ignored, as an honest worker may have it.
 TEST_F(ClaimAttackTest, ACopyThatWasNotOrderedDoesNotCount) {
   Commit();
   *evil_->report.add_shards() = shard_;
   evil_->report.set_all_shards(true);
   Claim();
   ExpectUnharmed();
-  EXPECT_TRUE(Audited(absl::StrCat("job ", job_, " step 10")));
   // Nor by a store of its own invention.
   for (const auto& [id, epoch] : std::vector<std::pair<std::string, int64_t>>{
            {std::string(32, 'a'), 1}, {evil_->desired.store().id(), 9}, {"", 0}}) {
