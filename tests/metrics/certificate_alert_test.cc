@@ -26,7 +26,7 @@ class CertificateAlerts : public testing::Test {
         PrometheusProcess::Start("deploy/prometheus", http, coordinator_.Path("prometheus"));
     EXPECT_TRUE(started.ok()) << started.status();
     if (started.ok()) prometheus_ = std::make_unique<PrometheusProcess>(*std::move(started));
-    const TlsFiles files = IssueWorker(10 * kDaySeconds);
+    const TlsFiles files = IssueWorker(10 * kDaySeconds - 3600);
     const auto worker = StartDetached(
         {.arguments = {BuiltProgram("worker/agent/nibble-worker"), "--coordinator",
                        coordinator_.process().address(), "--data", coordinator_.Path("w1"),
