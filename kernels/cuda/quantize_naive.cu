@@ -14,6 +14,12 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kMostBlocks = 4096;
+// Of a multiprocessor at least: for Blackwell the compiler would spill registers with two.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+constexpr int kNaiveBlocks = 1;
+#else
+constexpr int kNaiveBlocks = 2;
+#endif
 
 // A copy's blocks in an order that keeps neighbouring threads on neighbouring source elements.
 template <bool kColumn>
@@ -69,9 +75,8 @@ __global__ __launch_bounds__(kThreads) void NaiveAmax(const __grid_constant__ So
 }
 
 template <bool kF32, bool kColumn, bool kStatistics>
-__global__ __launch_bounds__(kThreads,
-                             2) void NaiveQuantize(const __grid_constant__ Source x,
-                                                   const __grid_constant__ CopyArgs copy) {
+__global__ __launch_bounds__(kThreads, kNaiveBlocks) void NaiveQuantize(
+    const __grid_constant__ Source x, const __grid_constant__ CopyArgs copy) {
   const BlockOrder<kColumn> order(x);
   const bool aligned = IsAligned(x);
   const Nvfp4::TensorScale tensor = copy.figures->tensor;
