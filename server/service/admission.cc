@@ -148,6 +148,18 @@ std::optional<CallerIdentity> Admission::Admit(const grpc::CallbackServerContext
   return std::nullopt;
 }
 
+bool Admission::AdmitAnybody(const grpc::CallbackServerContext& context, const char* call,
+                             Refusal& refusal) {
+  CallerIdentity caller;
+  caller.from = context.peer();
+  caller.peer = PeerHost(caller.from);
+  refusal.status = limiter_.Take(RateName(caller));
+  if (refusal.status.ok()) return true;
+  Record(caller, call, "", "", refusal.status, /*refused=*/true);
+  Pace(caller, refusal);
+  return false;
+}
+
 void Admission::Pace(const CallerIdentity& caller, Refusal& refusal) {
   const std::string name = RateName(caller);
   const RefusalTurn turn = limiter_.Refuse(name);
@@ -265,6 +277,18 @@ void Admission::EndInvalid() {
   }
 }
 
+void Admission::RecordCounts(bool end) {
+  if (options_.audit == nullptr) return;
+  for (const auto& [address, refusals] : refusal_lines_.TakeCounts(end)) {
+    options_.audit->Write({.time_unix_ms = clock_.NowUnixMs(),
+                           .from = address,
+                           .call = "refusals",
+                           .refused = true,
+                           .status = absl::ResourceExhaustedError("without lines of their own"),
+                           .count = refusals});
+  }
+}
+
 void Admission::RecordConnection(const std::string& from, const absl::Status& why) {
   CallerIdentity caller;
   caller.from = from;
@@ -275,7 +299,7 @@ void Admission::RecordConnection(const std::string& from, const absl::Status& wh
 void Admission::Record(const CallerIdentity& caller, const char* call, const std::string& subject,
                        const std::string& request, const absl::Status& status, bool refused) {
   if (options_.count) options_.count(refused ? "refused" : status.ok() ? "done" : "failed");
-  if (options_.audit == nullptr || (refused && !refusal_lines_.Take(caller.peer).ok())) return;
+  if (options_.audit == nullptr || (refused && !refusal_lines_.Take(caller.peer))) return;
   options_.audit->Write({.time_unix_ms = clock_.NowUnixMs(),
                          .who = caller.author,
                          .role = caller.authenticated ? RoleText(caller.access.role) : "",

@@ -25,7 +25,6 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/impl/codegen/server_callback_handlers.h"
 #include "grpcpp/impl/rpc_service_method.h"
@@ -33,12 +32,13 @@
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
-#include "proto/grpc/health/v1/health.pb.h"
 #include "proto/grpc/reflection/v1/reflection.pb.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/service/admission.h"
+#include "server/service/admitted_service.h"
+#include "server/service/health_service.h"
 #include "server/service/services.h"
 #include "server/service/wire.h"
 
@@ -84,8 +84,6 @@ FileDescriptorProto AlphaFile() {
 class Descriptors {
  public:
   explicit Descriptors(std::vector<std::string> services) : services_(std::move(services)) {
-    // Links the health service's descriptor, because gRPC serves it, too.
-    (void)grpc::health::v1::HealthCheckRequest::descriptor();
     pool_.BuildFile(AlphaFile());
     for (const char* const package : {kV1, kV1Alpha}) {
       services_.push_back(absl::StrCat(package, ".ServerReflection"));
@@ -180,13 +178,18 @@ class Descriptors {
 };
 
 // Reads a request and writes its response in turn; callbacks never run concurrently. Every request
-// is admitted like any other call; an open stream uses no thread.
+// is admitted like any other call. An open stream uses no thread, and has a place among its
+// caller's: one that is not read keeps that and a response.
 class ReflectionReactor
     : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
  public:
   ReflectionReactor(const Descriptors& descriptors, Admission& admission, const char* call,
-                    const grpc::CallbackServerContext& context)
-      : descriptors_(descriptors), admission_(admission), call_(call), context_(context) {
+                    const grpc::CallbackServerContext& context, std::shared_ptr<OpenCall> place)
+      : descriptors_(descriptors),
+        admission_(admission),
+        call_(call),
+        context_(context),
+        place_(std::move(place)) {
     StartRead(&request_);
   }
 
@@ -212,6 +215,7 @@ class ReflectionReactor
   Admission& admission_;
   const char* const call_;
   const grpc::CallbackServerContext& context_;
+  const std::shared_ptr<OpenCall> place_;
   std::set<const FileDescriptor*> sent_;
   ServerReflectionRequest request_;
   ServerReflectionResponse response_;
@@ -231,9 +235,20 @@ class ReflectionService : public grpc::Service {
       AddMethod(new grpc::internal::RpcServiceMethod(
           call, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
       MarkMethodCallback(
-          index++, new Handler([this, &admission, call](grpc::CallbackServerContext* context) {
-            return new ReflectionReactor(descriptors_, admission, call, *context);
-          }));
+          index++,
+          new Handler(
+              [this, &admission, call](grpc::CallbackServerContext* context)
+                  -> grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse>* {
+                using Refused = RefusedCall<
+                    grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse>>;
+                Refusal refusal;
+                const auto caller = admission.Admit(*context, call, nullptr, refusal);
+                if (!caller) return new Refused(std::move(refusal));
+                auto place = admission.Open(*caller, call, "");
+                if (!place.ok()) return new Refused({.status = place.status()});
+                return new ReflectionReactor(descriptors_, admission, call, *context,
+                                             *std::move(place));
+              }));
     }
   }
 
@@ -332,6 +347,8 @@ struct CoordinatorServer::Parts {
   std::unique_ptr<grpc::Service> access;
   std::unique_ptr<grpc::Service> worker_link;
   std::unique_ptr<grpc::Service> reflection;
+  std::shared_ptr<Health> health;
+  std::unique_ptr<grpc::Service> health_service;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<ConnectionGate> gate;  // hands its connections to the acceptor
@@ -349,6 +366,7 @@ absl::Status CheckListen(absl::string_view listen, bool insecure, bool authentic
 
 void CoordinatorServer::EndExpired(Parts& parts) {
   parts.admission.EndInvalid();
+  parts.admission.RecordCounts();
   const int64_t now_unix_ms = parts.admission.clock().NowUnixMs();
   for (const std::string& from : parts.gate->CloseExpired(now_unix_ms)) {
     parts.admission.RecordConnection(
@@ -406,7 +424,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   std::vector<std::string> described(std::begin(kServices), std::end(kServices));
   described.push_back("grpc.health.v1.Health");
   parts->reflection = std::make_unique<ReflectionService>(parts->admission, std::move(described));
-  grpc::EnableDefaultHealthCheckService(true);
+  std::set<std::string> healthy(std::begin(kServices), std::end(kServices));
+  healthy.insert("");
+  parts->health = std::make_shared<Health>(std::move(healthy));
+  parts->health_service = MakeHealthService(parts->admission, parts->health);
   NIBBLE_RETURN_IF_ERROR(Open(options, tls, *parts));
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_HTTP2_WRITE_BUFFER_SIZE, kWriteBufferBytes);
@@ -428,12 +449,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   builder.RegisterService(parts->access.get());
   builder.RegisterService(parts->worker_link.get());
   builder.RegisterService(parts->reflection.get());
+  builder.RegisterService(parts->health_service.get());
   parts->server = builder.BuildAndStart();
   if (parts->server == nullptr) {
     return absl::FailedPreconditionError("gRPC: the server does not start");
   }
   parts->gate->Start();
-  if (options.authenticator != nullptr) {
+  if (options.authenticator != nullptr || options.audit != nullptr) {
     parts->expiries = std::make_unique<EverySecond>([&parts = *parts] { EndExpired(parts); });
   }
   std::unique_ptr<CoordinatorServer> server(new CoordinatorServer(std::move(parts)));
@@ -447,16 +469,13 @@ CoordinatorServer::~CoordinatorServer() { Shutdown(0); }
 
 int CoordinatorServer::port() const { return parts_->gate->port(); }
 
-void CoordinatorServer::SetServing(bool serving) {
-  grpc::HealthCheckServiceInterface& health = *parts_->server->GetHealthCheckService();
-  health.SetServingStatus(serving);
-  for (const char* const service : kServices) health.SetServingStatus(service, serving);
-}
+void CoordinatorServer::SetServing(bool serving) { parts_->health->Set(serving); }
 
 void CoordinatorServer::Shutdown(int64_t grace_ms) {
   parts_->gate->StopAccepting();
   parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms));
   parts_->server->Wait();
+  parts_->admission.RecordCounts(/*end=*/true);
 }
 
 }  // namespace nibble

@@ -10,9 +10,11 @@
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
+#include "grpcpp/impl/client_unary_call.h"
 #include "gtest/gtest.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
+#include "proto/grpc/health/v1/health.pb.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
 #include "server/controller/testing.h"
@@ -23,6 +25,8 @@ namespace nibble {
 namespace {
 
 using grpc::StatusCode;
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
 
 // A call that hangs fails rather than the whole test.
 constexpr std::chrono::seconds kDeadline(60);
@@ -465,6 +469,52 @@ TEST_F(CoordinatorServerTest, APeerAboveTheRateIsToldWhenToRetry) {
   EXPECT_EQ(watch->Finish().error_code(), StatusCode::RESOURCE_EXHAUSTED);
   coordinator_->clock.Advance(1000);
   EXPECT_TRUE(stub_->ListJobs(Context().get(), {}, &listed).ok());
+}
+
+TEST_F(CoordinatorServerTest, HealthChecksHaveTheRateOfTheirAddress) {
+  ServerOptions options;
+  options.rate = {.per_second = 1, .burst = 2};
+  Serve({}, options);
+  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Check",
+                                         grpc::internal::RpcMethod::NORMAL_RPC, channel_);
+  const auto check = [&](const std::string& service) {
+    HealthCheckRequest request;
+    request.set_service(service);
+    HealthCheckResponse response;
+    const auto context = Context();
+    return grpc::internal::BlockingUnaryCall(channel_.get(), method, context.get(), request,
+                                             &response)
+        .error_code();
+  };
+  EXPECT_EQ(check("nibble.v1.Nobody"), StatusCode::NOT_FOUND);
+  EXPECT_EQ(check(""), StatusCode::OK);
+  EXPECT_EQ(check(""), StatusCode::RESOURCE_EXHAUSTED);
+  coordinator_->clock.Advance(1000);
+  EXPECT_EQ(check(""), StatusCode::OK);
+}
+
+TEST_F(CoordinatorServerTest, AHealthWatchFollowsTheStatus) {
+  const grpc::internal::RpcMethod method("/grpc.health.v1.Health/Watch",
+                                         grpc::internal::RpcMethod::SERVER_STREAMING, channel_);
+  const auto context = Context(), other_context = Context();
+  HealthCheckRequest request;
+  const std::unique_ptr<grpc::ClientReader<HealthCheckResponse>> watch(
+      grpc::internal::ClientReaderFactory<HealthCheckResponse>::Create(channel_.get(), method,
+                                                                       context.get(), request));
+  HealthCheckResponse response;
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVING);
+  server_->SetServing(false);
+  ASSERT_TRUE(watch->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::NOT_SERVING);
+  request.set_service("nibble.v1.Nobody");
+  const std::unique_ptr<grpc::ClientReader<HealthCheckResponse>> unknown(
+      grpc::internal::ClientReaderFactory<HealthCheckResponse>::Create(
+          channel_.get(), method, other_context.get(), request));
+  ASSERT_TRUE(unknown->Read(&response));
+  EXPECT_EQ(response.status(), HealthCheckResponse::SERVICE_UNKNOWN);
+  context->TryCancel();
+  other_context->TryCancel();
 }
 
 TEST_F(CoordinatorServerTest, ASpecAboveTheOperatorsBoundIsRefusedAndTheBoundNamed) {

@@ -7,13 +7,20 @@
 #ifndef NIBBLE_SERVER_SERVICE_REACTOR_GATE_H_
 #define NIBBLE_SERVER_SERVICE_REACTOR_GATE_H_
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "common/mutex.h"
+#include "common/stall/stall_look.h"
+#include "grpc/grpc.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/service/wire.h"
 
@@ -48,12 +55,18 @@ class ReactorGate {
 // A server stream that writes one message at a time and ends once. `Derived` has
 //   void Pump()   called with the lock after each write; writes the next message if MayWrite()
 //   void Leave()  called without the lock when the stream is over; releases its resources
+//
+// gRPC sends the status of a stream after the message that is being written. If its reader does not
+// take that within `reason_ms` of the stream's end, the message is dropped and the status sent
+// without it: a reader who takes nothing holds no message and no place.
 template <class Derived, class Base, class Message>
 class GatedStream : public Base {
  public:
   using Gate = ReactorGate<Derived, GatedStream>;
+  static constexpr int64_t kReasonMs = 10'000;
 
-  GatedStream() : gate_(std::make_shared<Gate>(this)) {}
+  explicit GatedStream(grpc::CallbackServerContext& context, int64_t reason_ms = kReasonMs)
+      : gate_(std::make_shared<Gate>(this)), context_(context), reason_ms_(reason_ms) {}
 
   void OnWriteDone(bool ok) override { gate_->Reach(&GatedStream::HandleWritten, ok); }
 
@@ -75,6 +88,7 @@ class GatedStream : public Base {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     message_ = std::move(message);
     writing_ = true;
+    ++writes_;
     grpc::WriteOptions options;
     if (more && begun_) options.set_buffer_hint();
     begun_ = true;
@@ -85,7 +99,18 @@ class GatedStream : public Base {
   }
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (std::exchange(ended_, true)) return;
+    if (writing_) {
+      taken_.Set(std::chrono::system_clock::now() + std::chrono::milliseconds(reason_ms_),
+                 [gate = gate_, status](bool is_time) {
+                   if (is_time) gate->Reach(&GatedStream::DropMessage, status);
+                 });
+    }
     this->Finish(ToGrpc(status));
+  }
+  // For how long, in ms, the reader has not taken the message that waits for it, as seen by calls
+  // of this method.
+  int64_t StalledMs(int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    return look_.Look(now_ms, writing_, writes_);
   }
 
   const std::shared_ptr<Gate> gate_;
@@ -104,6 +129,19 @@ class GatedStream : public Base {
     }
   }
 
+  void DropMessage(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    if (!writing_) return;
+    // ServerContext::TryCancel would say only that the call was cancelled.
+    (void)grpc_call_cancel_with_status(context_.c_call(),
+                                       static_cast<grpc_status_code>(status.code()),
+                                       std::string(status.message()).c_str(), nullptr);
+  }
+
+  grpc::CallbackServerContext& context_;
+  const int64_t reason_ms_;
+  grpc::Alarm taken_;  // set at the end if a message waits for the reader
+  StallLook look_ ABSL_GUARDED_BY(gate_->mutex);
+  int64_t writes_ ABSL_GUARDED_BY(gate_->mutex) = 0;  // begun
   // The message of the write in progress, or of the last one.
   std::shared_ptr<const Message> message_ ABSL_GUARDED_BY(gate_->mutex);
   bool begun_ ABSL_GUARDED_BY(gate_->mutex) = false;

@@ -127,14 +127,16 @@ class CoordinatorService : public AdmittedService {
           return reactor;
         });
     AddStream<v1::WatchJobsRequest, v1::WatchJobsResponse>(
-        NIBBLE_PATH(WatchJobs), [this](auto& request, std::shared_ptr<OpenCall> place) {
-          return StreamWatch(controller_, request.message, request.status, std::move(place));
+        NIBBLE_PATH(WatchJobs),
+        [this](auto& context, auto& request, std::shared_ptr<OpenCall> place) {
+          return StreamWatch(context, controller_, request.message, request.status,
+                             std::move(place));
         });
     AddStream<v1::StreamLogsRequest, v1::StreamLogsResponse>(
         NIBBLE_PATH(StreamLogs),
-        [this](auto& request, std::shared_ptr<OpenCall> place) {
-          return StreamRankLogs(controller_, limits_.logs, open_logs_, to_workers_, request.message,
-                                request.status, std::move(place));
+        [this](auto& context, auto& request, std::shared_ptr<OpenCall> place) {
+          return StreamRankLogs(context, controller_, limits_.logs, open_logs_, to_workers_,
+                                request.message, request.status, std::move(place));
         },
         // There are few, so one caller gets a part of them.
         std::max(1, limits_.logs.streams / kLogShare));
@@ -256,8 +258,12 @@ class LinkReactor
                          grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>,
                          v1::ConnectResponse> {
  public:
-  LinkReactor(Controller& controller, Admission& admission, CallerIdentity caller)
-      : controller_(controller), admission_(admission), caller_(std::move(caller)) {
+  LinkReactor(grpc::CallbackServerContext& context, Controller& controller, Admission& admission,
+              CallerIdentity caller)
+      : GatedStream(context),
+        controller_(controller),
+        admission_(admission),
+        caller_(std::move(caller)) {
     auto place = admission.Open(caller_, kConnectCall, absl::StrCat("worker ", caller_.author));
     absl::Status status = place.status();
     if (place.ok()) place_ = *std::move(place);
@@ -371,7 +377,8 @@ class WorkerLinkService : public AdmittedService {
               Refusal refusal;
               std::optional<CallerIdentity> caller =
                   admission.Admit(*context, kConnectCall, nullptr, refusal);
-              if (caller) return new LinkReactor(controller, admission, *std::move(caller));
+              if (caller)
+                return new LinkReactor(*context, controller, admission, *std::move(caller));
               using Reactor =
                   grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>;
               return new RefusedCall<Reactor>(std::move(refusal));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 #include "server/controller/controller.h"
@@ -20,9 +21,10 @@ class WatchReactor
     : public GatedStream<WatchReactor, grpc::ServerWriteReactor<v1::WatchJobsResponse>,
                          v1::WatchJobsResponse> {
  public:
-  WatchReactor(WatchFeed& watches, const v1::WatchJobsRequest& request, absl::Status status,
+  WatchReactor(grpc::CallbackServerContext& context, WatchFeed& watches,
+               const v1::WatchJobsRequest& request, absl::Status status,
                std::shared_ptr<OpenCall> place)
-      : watches_(watches), place_(std::move(place)) {
+      : GatedStream(context), watches_(watches), place_(std::move(place)) {
     if (status.ok()) status = CheckBounds(request);
     std::shared_ptr<Watch> watch;
     if (status.ok()) {
@@ -74,11 +76,12 @@ class WatchReactor
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
+grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(grpc::CallbackServerContext& context,
+                                                             Controller& controller,
                                                              const v1::WatchJobsRequest& request,
                                                              const absl::Status& refused,
                                                              std::shared_ptr<OpenCall> place) {
-  return new WatchReactor(controller.watches(), request, refused, std::move(place));
+  return new WatchReactor(context, controller.watches(), request, refused, std::move(place));
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 
 namespace grpc {
+class CallbackServerContext;
 class ServerUnaryReactor;
 template <class Response>
 class ServerWriteReactor;
@@ -28,7 +29,8 @@ class WatchJobsResponse;
 
 // The stream that serves the request; ends at once with `refused` unless that is OK. Keeps `place`
 // until it is over, and ends with it.
-grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
+grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(grpc::CallbackServerContext& context,
+                                                             Controller& controller,
                                                              const v1::WatchJobsRequest& request,
                                                              const absl::Status& refused,
                                                              std::shared_ptr<OpenCall> place);

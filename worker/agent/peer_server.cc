@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "common/crc32c.h"
 #include "common/errno_error.h"
 #include "common/mutex.h"
+#include "common/stall/stall_look.h"
 #include "common/status_macros.h"
 #include "proto/nibble/v1/rank_log.grpc.pb.h"
 #include "proto/nibble/v1/shard_store.grpc.pb.h"
@@ -40,6 +42,9 @@ namespace {
 constexpr size_t kCallBytes = size_t{64} << 20;
 // Requests are small; large data is streamed.
 constexpr int kMaxRequestBytes = 1 << 20;
+// A connection is probed after this time of silence, and closed after this time without an answer.
+constexpr int kProbeMs = 30'000;
+constexpr int kProbeAnswerMs = 20'000;
 
 }  // namespace
 
@@ -133,6 +138,8 @@ absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(
   grpc::ServerBuilder builder;
   // Two daemons on one port would each receive half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kProbeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kProbeAnswerMs);
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder.SetResourceQuota(grpc::ResourceQuota("peers").Resize(kCallBytes));
   builder.AddListeningPort(address, credentials, &port);
@@ -154,6 +161,108 @@ PeerServer::~PeerServer() {
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
 }
+
+// --- Readers
+
+namespace {
+
+// Cancels the calls whose readers have stalled. A write waits for its reader in the thread of its
+// call, so another thread looks.
+class StallWatch {
+ public:
+  explicit StallWatch(int64_t stall_ms) : stall_ms_(stall_ms) {
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~StallWatch() {
+    {
+      const MutexLock lock(&mutex_);
+      ending_ = true;
+      changed_.SignalAll();
+    }
+    thread_.join();
+  }
+  StallWatch(const StallWatch&) = delete;
+  StallWatch& operator=(const StallWatch&) = delete;
+
+  // The writes of one call, for its duration.
+  class Writes {
+   public:
+    Writes(StallWatch& watch, const grpc::ServerContext& context)
+        : watch_(watch), context_(context) {
+      const MutexLock lock(&watch_.mutex_);
+      watch_.writes_.insert(this);
+    }
+    ~Writes() {
+      const MutexLock lock(&watch_.mutex_);
+      watch_.writes_.erase(this);
+    }
+    Writes(const Writes&) = delete;
+    Writes& operator=(const Writes&) = delete;
+
+    // False if the reader has disconnected, or has stalled.
+    template <class Message>
+    bool Write(grpc::ServerWriter<Message>& writer, const Message& message) {
+      waits_ = true;
+      const bool taken = writer.Write(message);
+      waits_ = false;
+      ++taken_;
+      return taken;
+    }
+
+   private:
+    friend class StallWatch;
+
+    StallWatch& watch_;
+    const grpc::ServerContext& context_;
+    std::atomic<bool> waits_ = false;  // for the reader
+    std::atomic<int64_t> taken_ = 0;   // messages
+    StallLook look_;                   // under the watch's lock
+  };
+
+ private:
+  static int64_t NowMs() {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  }
+
+  void Serve() {
+    const std::chrono::milliseconds between(std::clamp<int64_t>(stall_ms_ / 4, 1, 1000));
+    const MutexLock lock(&mutex_);
+    while (!ending_) {
+      if (changed_.WaitFor(&mutex_, between)) {
+        for (Writes* const one : writes_) {
+          if (one->look_.Look(NowMs(), one->waits_, one->taken_) > stall_ms_) {
+            one->context_.TryCancel();
+          }
+        }
+      }
+    }
+  }
+
+  const int64_t stall_ms_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::set<Writes*> writes_ ABSL_GUARDED_BY(mutex_);
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the above
+};
+
+// A place among a bounded number; `taken` is false if there was none.
+class Place {
+ public:
+  Place(std::atomic<int>& count, int most) : count_(count), taken_(++count <= most) {}
+  ~Place() { --count_; }
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  bool taken() const { return taken_; }
+
+ private:
+  std::atomic<int>& count_;
+  const bool taken_;
+};
+
+}  // namespace
 
 // --- Logs
 
@@ -184,11 +293,15 @@ absl::StatusOr<int64_t> TailBegin(const RankLog& log, int32_t lines) {
   return until;
 }
 
+struct LogWriter {
+  grpc::ServerWriter<v1::ReadRankLogResponse>& stream;
+  StallWatch::Writes writes;
+};
+
 // Splits a stream of bytes into lines and sends them in batches.
 class LineSender {
  public:
-  LineSender(grpc::ServerWriter<v1::ReadRankLogResponse>& writer, size_t most)
-      : writer_(writer), most_(most) {}
+  LineSender(LogWriter& writer, size_t most) : writer_(writer), most_(most) {}
 
   void SetDropped(int64_t bytes) { response_.set_dropped_bytes(bytes); }
   // False if the reader has disconnected.
@@ -213,14 +326,14 @@ class LineSender {
   bool Flush() {
     if (response_.lines().empty() && response_.dropped_bytes() == 0) return true;
     bytes_ = 0;
-    const bool sent = writer_.Write(response_);
+    const bool sent = writer_.writes.Write(writer_.stream, response_);
     response_.Clear();
     return sent;
   }
   bool has_part() const { return !line_.empty(); }
 
  private:
-  grpc::ServerWriter<v1::ReadRankLogResponse>& writer_;
+  LogWriter& writer_;
   const size_t most_;  // bytes of a line
   v1::ReadRankLogResponse response_;
   std::string line_;  // that has no end yet
@@ -228,8 +341,7 @@ class LineSender {
 };
 
 absl::Status Send(const RankLog& log, const v1::ReadRankLogRequest& request,
-                  const grpc::ServerContext& context,
-                  grpc::ServerWriter<v1::ReadRankLogResponse>& writer) {
+                  const grpc::ServerContext& context, LogWriter& writer) {
   LineSender sender(writer, kMaxLineBytes);
   int64_t at = 0;
   if (request.tail_lines() > 0) {
@@ -263,8 +375,7 @@ absl::Status Send(const RankLog& log, const v1::ReadRankLogRequest& request,
 
 // The event log, whole lines only. It grows while it is read.
 absl::Status Send(const EventFile& events, const v1::ReadRankLogRequest& request,
-                  const grpc::ServerContext& context,
-                  grpc::ServerWriter<v1::ReadRankLogResponse>& writer) {
+                  const grpc::ServerContext& context, LogWriter& writer) {
   if (request.follow() && !events.started) {
     return absl::NotFoundError("rank 0 of the attempt has not started on this worker");
   }
@@ -298,7 +409,8 @@ class LogService final : public v1::RankLogs::Service {
       : find_(std::move(find)),
         find_events_(std::move(find_events)),
         trace_(std::move(trace)),
-        limits_(limits) {}
+        limits_(limits),
+        stalls_(limits.stall_ms) {}
 
   grpc::Status ReadRankLog(grpc::ServerContext* context, const v1::ReadRankLogRequest* request,
                            grpc::ServerWriter<v1::ReadRankLogResponse>* writer) override {
@@ -309,19 +421,18 @@ class LogService final : public v1::RankLogs::Service {
                        " below 1, or tail_lines ", request->tail_lines(), " or trace_steps ",
                        request->trace_steps(), " below 0")));
     }
-    if (++readers_ > limits_.readers) {
-      --readers_;
+    const Place place(readers_, limits_.readers);
+    if (!place.taken()) {
       return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
           "readers: ", limits_.readers, " already read logs of this worker, the most at once")));
     }
-    const absl::Status sent = Find(*request, *context, *writer);
-    --readers_;
-    return ToGrpc(sent);
+    LogWriter to = {.stream = *writer, .writes = {stalls_, *context}};
+    return ToGrpc(Find(*request, *context, to));
   }
 
  private:
   absl::Status Find(const v1::ReadRankLogRequest& request, const grpc::ServerContext& context,
-                    grpc::ServerWriter<v1::ReadRankLogResponse>& writer) const {
+                    LogWriter& writer) const {
     if (request.trace_steps() > 0) return Trace(request, context, writer);
     if (request.events()) {
       NIBBLE_ASSIGN_OR_RETURN(const EventFile events,
@@ -335,7 +446,7 @@ class LogService final : public v1::RankLogs::Service {
 
   const FindRankLog find_;
   absl::Status Trace(const v1::ReadRankLogRequest& request, const grpc::ServerContext& context,
-                     grpc::ServerWriter<v1::ReadRankLogResponse>& writer) const {
+                     LogWriter& writer) const {
     if (request.trace_steps() > kMaxTraceSteps) {
       return absl::InvalidArgumentError(
           absl::StrCat("trace_steps: ", request.trace_steps(), " is above ", kMaxTraceSteps));
@@ -354,6 +465,7 @@ class LogService final : public v1::RankLogs::Service {
   const TraceRanks trace_;
   const LogServiceLimits limits_;
   std::atomic<int> readers_ = 0;
+  StallWatch stalls_;
 };
 
 }  // namespace
@@ -372,8 +484,12 @@ constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
 class ShardService final : public v1::ShardStore::Service {
  public:
-  ShardService(const CheckpointRegistry& registry, std::string worker)
-      : registry_(registry), worker_(std::move(worker)) {}
+  ShardService(const CheckpointRegistry& registry, std::string worker,
+               const ShardServiceLimits& limits)
+      : registry_(registry),
+        worker_(std::move(worker)),
+        limits_(limits),
+        stalls_(limits.stall_ms) {}
 
   grpc::Status DescribeShard(grpc::ServerContext* context, const v1::DescribeShardRequest* request,
                              v1::DescribeShardResponse* response) override {
@@ -393,6 +509,11 @@ class ShardService final : public v1::ShardStore::Service {
   grpc::Status ReadShard(grpc::ServerContext* context, const v1::ReadShardRequest* request,
                          grpc::ServerWriter<v1::ReadShardResponse>* writer) override {
     SayWho(*context);
+    const Place place(readers_, limits_.readers);
+    if (!place.taken()) {
+      return ToGrpc(absl::UnavailableError(absl::StrCat(
+          "readers: ", limits_.readers, " already read shards of this worker, the most at once")));
+    }
     const auto shard = Open(request->shard());
     if (!shard.ok()) return ToGrpc(shard.status());
     const int64_t all = (*shard)->manifest().bytes();
@@ -402,7 +523,8 @@ class ShardService final : public v1::ShardStore::Service {
       return ToGrpc(absl::InvalidArgumentError(absl::StrCat(
           "offset_bytes ", from, " and length_bytes ", length, " are outside ", all, " bytes")));
     }
-    return ToGrpc(Send(**shard, from, length == 0 ? all : from + length, *writer));
+    StallWatch::Writes writes(stalls_, *context);
+    return ToGrpc(Send(**shard, from, length == 0 ? all : from + length, *writer, writes));
   }
 
  private:
@@ -417,7 +539,8 @@ class ShardService final : public v1::ShardStore::Service {
   }
 
   static absl::Status Send(const ShardReader& shard, int64_t from, int64_t until,
-                           grpc::ServerWriter<v1::ReadShardResponse>& writer) {
+                           grpc::ServerWriter<v1::ReadShardResponse>& writer,
+                           StallWatch::Writes& writes) {
     for (int64_t at = from; at < until;) {
       const int64_t next = std::min(until, at + kPieceBytes);
       std::string bytes(static_cast<size_t>(next - at), '\0');
@@ -427,7 +550,7 @@ class ShardService final : public v1::ShardStore::Service {
       piece.set_offset_bytes(at);
       piece.set_crc32c(Crc32c(bytes));
       piece.set_data(std::move(bytes));
-      if (!writer.Write(piece)) return absl::CancelledError("the reader has disconnected");
+      if (!writes.Write(writer, piece)) return absl::CancelledError("the reader has disconnected");
       at = next;
     }
     return absl::OkStatus();
@@ -435,12 +558,16 @@ class ShardService final : public v1::ShardStore::Service {
 
   const CheckpointRegistry& registry_;
   const std::string worker_;
+  const ShardServiceLimits limits_;
+  std::atomic<int> readers_ = 0;
+  StallWatch stalls_;
 };
 
 }  // namespace
 
-PeerService MakeShardService(const CheckpointRegistry& registry, std::string worker) {
-  return PeerService(new ShardService(registry, std::move(worker)));
+PeerService MakeShardService(const CheckpointRegistry& registry, std::string worker,
+                             const ShardServiceLimits& limits) {
+  return PeerService(new ShardService(registry, std::move(worker), limits));
 }
 
 }  // namespace nibble

@@ -10,6 +10,9 @@
 //                          bounded.
 //   nibble.v1.GangMeeting  gang_preparation.h
 //
+// A reader of a shard or a log that takes nothing for kReaderStallMs loses its call: it holds a
+// thread. A connection whose peer does not answer is closed.
+//
 // Ownership: PeerServer owns its services, the server and its port; the services borrow their
 // arguments. Thread-safety: all methods from any thread; calls are served by gRPC's threads.
 #ifndef NIBBLE_WORKER_AGENT_PEER_SERVER_H_
@@ -121,16 +124,25 @@ using TraceRanks = std::function<absl::StatusOr<std::string>(
     const std::function<bool()>& cancelled)>;
 inline constexpr int32_t kMaxTraceSteps = 100;
 
+inline constexpr int64_t kReaderStallMs = 120'000;
+
 struct LogServiceLimits {
   int readers = 64;  // at once; more are refused with RESOURCE_EXHAUSTED
+  int64_t stall_ms = kReaderStallMs;
 };
 
 PeerService MakeLogService(FindRankLog find, FindEventFile find_events, TraceRanks trace,
                            const LogServiceLimits& limits);
 
+struct ShardServiceLimits {
+  int readers = 256;  // at once; more are refused with UNAVAILABLE, so that they ask elsewhere
+  int64_t stall_ms = kReaderStallMs;
+};
+
 // `worker`: this worker's name, sent with every answer (kShardHolderKey), so that a reader that
 // finds damage can report whose copy it is; empty: not sent.
-PeerService MakeShardService(const CheckpointRegistry& registry, std::string worker);
+PeerService MakeShardService(const CheckpointRegistry& registry, std::string worker,
+                             const ShardServiceLimits& limits = {});
 
 // Key in the initial metadata of every answer.
 inline constexpr char kShardHolderKey[] = "nibble-worker";

@@ -3,7 +3,9 @@
 #include <grpcpp/grpcpp.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -36,7 +38,7 @@ using Lines = std::vector<std::string>;
 
 class LogServiceTest : public testing::Test {
  protected:
-  LogServiceTest() {
+  explicit LogServiceTest(int64_t stall_ms = kReaderStallMs) {
     EXPECT_NE(mkdtemp(directory_.data()), nullptr);
     Create(int64_t{1} << 20);
     std::vector<PeerService> services;
@@ -57,7 +59,7 @@ class LogServiceTest : public testing::Test {
           std::ofstream(directory_ + "/trace") << "[\n{\"steps\":" << steps << "}\n]\n";
           return directory_ + "/trace";
         },
-        {.readers = 2}));
+        {.readers = 2, .stall_ms = stall_ms}));
     auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -255,6 +257,41 @@ TEST_F(LogServiceTest, InvalidRequestsAndTooManyReadersAreRefused) {
   EXPECT_FALSE(second->Read(&response));
 }
 
+class StalledReaderTest : public LogServiceTest {
+ protected:
+  StalledReaderTest() : LogServiceTest(/*stall_ms=*/2000) {}
+};
+
+TEST_F(StalledReaderTest, AReaderThatTakesNothingLosesItsPlace) {
+  Create(int64_t{64} << 20);
+  for (int i = 0; i < 1024; ++i) log_->Append(std::string(kMaxLineBytes - 1, 'x') + "\n");
+  grpc::ClientContext contexts[2];
+  std::unique_ptr<grpc::ClientReader<v1::ReadRankLogResponse>> stalled[2];
+  v1::ReadRankLogResponse response;
+  // Else gRPC would take up to 16 MiB for a reader that does not read.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::RankLogs::NewStub(
+      grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
+  for (int i = 0; i < 2; ++i) stalled[i] = stub->ReadRankLog(&contexts[i], Request());
+  for (const auto& reader : stalled) ASSERT_TRUE(reader->Read(&response));
+  // They have both places, until one loses its own.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  grpc::StatusCode code = grpc::StatusCode::RESOURCE_EXHAUSTED;
+  while (code == grpc::StatusCode::RESOURCE_EXHAUSTED && std::chrono::steady_clock::now() < end) {
+    Lines lines;
+    code = Read(Request(1), lines).error_code();
+  }
+  EXPECT_EQ(code, grpc::StatusCode::OK);
+  int cancelled = 0;
+  for (const auto& reader : stalled) {
+    while (reader->Read(&response)) {
+    }
+    cancelled += reader->Finish().error_code() == grpc::StatusCode::CANCELLED;
+  }
+  EXPECT_GE(cancelled, 1);
+}
+
 constexpr char kJob[] = "gpt-1";
 
 class ShardServiceTest : public testing::Test {
@@ -371,6 +408,17 @@ TEST_F(ShardServiceTest, DamagedBytesAreNotSent) {
   std::string bytes;
   EXPECT_EQ(Read(Ref(0), 0, 0, bytes).error_code(), grpc::StatusCode::DATA_LOSS);
   EXPECT_TRUE(bytes == Expected(0).substr(0, bytes.size()));
+}
+
+TEST_F(ShardServiceTest, ReadersBeyondTheBoundAreToldToAskElsewhere) {
+  std::vector<PeerService> services;
+  services.push_back(MakeShardService(registry_, "holder", {.readers = 0}));
+  auto full = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
+  ASSERT_TRUE(full.ok()) << full.status();
+  stub_ = v1::ShardStore::NewStub(
+      grpc::CreateChannel((*full)->address(), grpc::InsecureChannelCredentials()));
+  std::string bytes;
+  EXPECT_EQ(Read(Ref(0), 0, 0, bytes).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(ShardServiceTest, APortInUseIsAnError) {
