@@ -195,6 +195,8 @@ def main():
                                 continue
                             key = (model, recipe + build, sharding, exchange, ranks)
                             rates.setdefault(key, []).append(rate(model, steps, ranks))
+                            # The table comes last; who is cut off before keeps these.
+                            print(f"{' '.join(map(str, key))}: {rates[key][-1]:.0f} tokens/s", file=sys.stderr, flush=True)
                             waits[key] = [statistics.median(step[part] for step in steps)
                                           for part in ("weights_seconds", "reduce_seconds")]
                             memory[key] = planned / 2**20, taken / 2**20
