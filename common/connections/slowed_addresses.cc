@@ -4,6 +4,8 @@
 
 namespace nibble {
 
+SlowedAddresses::SlowedAddresses() : SlowedAddresses(Limits()) {}
+
 void SlowedAddresses::Slow(const std::string& address, int64_t now_ms) {
   auto found = slowed_.find(address);
   if (found == slowed_.end() && slowed_.size() >= limits_.addresses) {

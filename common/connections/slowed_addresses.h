@@ -22,7 +22,7 @@ class SlowedAddresses {
     size_t addresses = 10'000;  // beyond these, the address that is slowed longest is forgotten
   };
 
-  SlowedAddresses() = default;
+  SlowedAddresses();
   explicit SlowedAddresses(const Limits& limits) : limits_(limits) {}
 
   void Slow(const std::string& address, int64_t now_ms);

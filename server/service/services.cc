@@ -298,7 +298,11 @@ class LinkReactor
   // Whether the report is of the worker that the caller is, at addresses that a worker may have.
   // Refusals and the first report are audited.
   absl::Status CheckIdentity() {
-    NIBBLE_RETURN_IF_ERROR(report_.status);
+    if (!report_.status.ok()) {
+      admission_.Record(*caller_, kConnectCall, absl::StrCat("worker ", caller_->author), "",
+                        report_.status, /*refused=*/true);
+      return report_.status;
+    }
     absl::Status status = admission_.CheckStillValid(*caller_);
     const bool named = report_.message.has_identity();
     const std::string& name = report_.message.identity().name();
