@@ -47,7 +47,7 @@ inside() {
 }
 # shellcheck disable=SC2016  # variables of the container's shell
 inside sh -c 'for name in libcublasLt.so libnccl.so; do
-  library=$(ldconfig -p | sed -n "s/.*=> \(.*$name\..*\)/\1/p" | head -n 1)
+  library=$(/sbin/ldconfig -p | sed -n "s/.*=> \(.*$name\..*\)/\1/p" | head -n 1)
   [ -n "$library" ] || { echo "FAILED: $name is not where programs search" && exit 1; }
   found=$(/lib64/ld-linux-x86-64.so.2 --list "$library") || exit 1
   case $found in *"not found"*) echo "FAILED: $library: $found" && exit 1 ;; esac
