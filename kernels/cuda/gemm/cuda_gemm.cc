@@ -107,10 +107,11 @@ absl::StatusOr<std::unique_ptr<CudaGemm>> CudaGemm::Create(CudaBackend& backend,
                                               {capability, options.native, options.fp4_in_fp8},
                                               std::max<int64_t>(1, options.sum_bytes)));
   NIBBLE_ASSIGN_OR_RETURN(
-      gemm->lt_, LtEngine::Create(
-                     backend.memory(), backend.stream(), *library,
-                     {absl::StrCat(backend.Name(), ", ", backend.processors(), " multiprocessors"),
-                      std::max(1, options.candidates), options.least_measured}));
+      gemm->lt_,
+      LtEngine::Create(
+          backend.memory(), backend.stream(), *library,
+          {absl::StrCat(backend.Name(), ", ", backend.processors(), " multiprocessors"),
+           std::max(1, options.candidates), options.least_measured, options.copy_bytes}));
   NIBBLE_ASSIGN_OR_RETURN(gemm->alphas_, backend.memory().Allocate(kAlphas * sizeof(float)));
   return gemm;
 }

@@ -64,6 +64,9 @@ class CudaGemm : public GemmEngine {
     // Elements of the smallest result that is measured. Two orders of additions differ in about one
     // of 10,000 elements after rounding to BF16: so many show it.
     int64_t least_measured = int64_t{1} << 18;
+    // Memory for a copy of a result that is added to, while algorithms are measured: of a larger
+    // one, they compute the first rows.
+    int64_t copy_bytes = int64_t{128} << 20;
     // Memory for FP32 sums that are finished in a second pass: C is computed in bands of rows that
     // need about this much.
     int64_t sum_bytes = int64_t{256} << 20;

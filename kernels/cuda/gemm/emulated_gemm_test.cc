@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -84,10 +85,10 @@ TEST_F(EmulatedGemm, EdgesInBands) {
 
 // A small BF16 matmul whose memory lives as long as the fixture's.
 struct SmallGemm {
-  explicit SmallGemm(CudaBackend& cuda)
-      : a(*cuda.memory().Allocate(64 * 64 * 2)),
+  explicit SmallGemm(CudaBackend& cuda, int64_t rows = 64)
+      : a(*cuda.memory().Allocate(rows * 64 * 2)),
         b(*cuda.memory().Allocate(64 * 64 * 2)),
-        c(*cuda.memory().Allocate(64 * 64 * 4)) {
+        c(*cuda.memory().Allocate(rows * 64 * 4)) {
     // Bytes 0x3c are a BF16 number near 0.01.
     for (const Buffer* operand : {&a, &b}) {
       EXPECT_TRUE(cuda.memory().Fill(operand->data(), 0x3c, operand->bytes()).ok());
@@ -176,6 +177,31 @@ TEST_F(EmulatedGemm, AnAlgorithmThatMemoryIsTooShortToMeasureIsTheFirstAndANotic
   ASSERT_EQ(notices.size(), 1u);
   EXPECT_THAT(notices[0], ::testing::HasSubstr("memory for measuring is short"));
   EXPECT_TRUE(gemm->TakeNotices().empty());
+}
+
+TEST_F(EmulatedGemm, TheFirstRowsOfALargeResultThatIsAddedToAreMeasured) {
+  FakeLt().ms = {{100, 3.0}, {102, 1.0}, {103, 2.0}};
+  FakeLt().other_order = {102};
+  cuda_ = *CudaBackend::Create(0, size_t{80} << 20);
+  const auto gemm = Engine({.least_measured = 1, .copy_bytes = 1});
+  const SmallGemm small(*cuda_, 4096);
+  ASSERT_TRUE(cuda_->memory().Fill(small.c.data(), 0x3c, small.c.bytes()).ok());
+  GemmRequest request = small.Request(4096);
+  request.accumulate = true;
+  const float before = small.c.data<float>()[0];
+  // 512 rows of C have 128 KiB, all of it 1 MiB.
+  const MemoryUse use = cuda_->memory().use();
+  const absl::StatusOr<Buffer> filler =
+      cuda_->memory().Allocate(use.capacity - use.used - (size_t{160} << 10));
+  ASSERT_TRUE(filler.ok()) << filler.status();
+  ASSERT_TRUE(gemm->Gemm(request).ok());
+  EXPECT_TRUE(gemm->TakeNotices().empty());
+  const std::vector<float> once(small.c.data<float>(), small.c.data<float>() + 4096 * 64);
+  EXPECT_NE(once[0], before);
+  EXPECT_EQ(std::set<float>(once.begin(), once.end()).size(), 1u) << "rows were added to twice";
+  FakeLt().launches.clear();
+  ASSERT_TRUE(gemm->Gemm(request).ok());
+  EXPECT_EQ(FakeLt().launches, (std::map<uint64_t, int64_t>{{103, 1}}));
 }
 
 TEST_F(EmulatedGemm, AGraphCapturesOnlyWhatWasPrepared) {

@@ -227,7 +227,9 @@ void CheckGraphs(LayerCheck& check) {
 void CheckMeasuredBits(LayerCheck& check) {
   const auto measured = MakeEngine(check, {});
   const auto first = MakeEngine(check, {.candidates = 1});
-  if (measured == nullptr || first == nullptr) return;
+  const auto by_rows =
+      MakeEngine(check, {.copy_bytes = 1});  // adds by algorithms chosen on 512 rows
+  if (measured == nullptr || first == nullptr || by_rows == nullptr) return;
   struct Shape {
     int64_t tokens, in, out;
   };
@@ -264,6 +266,21 @@ void CheckMeasuredBits(LayerCheck& check) {
                                   shape.tokens, " x ", shape.in, " -> ", shape.out));
         ++compared;
       }
+      GemmRequest add = Wgrad(view(dy), view(x), dw.device(DType::kF32));
+      std::vector<float> sums[2];
+      for (GemmEngine* adder : {first.get(), by_rows.get()}) {
+        add.accumulate = false;
+        check.ExpectOk("the first algorithm", first->Gemm(add));
+        add.accumulate = true;
+        check.ExpectOk("adding", adder->Gemm(add));
+        sums[adder == by_rows.get()] = dw.DeviceValues(DType::kF32);
+      }
+      check.Expect(
+          std::memcmp(sums[0].data(), sums[1].data(), 4 * sums[0].size()) == 0,
+          absl::StrCat("the algorithm that was chosen on some rows has other bits than the "
+                       "first for ",
+                       shape.in, " x ", shape.tokens, " -> ", shape.out));
+      ++compared;
     }
   }
   std::printf("fastest and first algorithm: the same bits in %d GEMMs\n%s", compared,

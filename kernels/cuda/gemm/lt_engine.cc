@@ -105,7 +105,7 @@ absl::StatusOr<LtChoice> LtEngine::Choose(LtMatmul& matmul, const LtPointers& po
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<cublasLtMatmulAlgo_t> candidates,
                           LtCandidates(library_, matmul, queue_, small ? 1 : options_.candidates));
   if (candidates.size() == 1) return LtChoice{candidates.front()};
-  return MeasureLt(matmul, pointers, queue_, memory_, candidates);
+  return MeasureLt(library_, matmul, pointers, queue_, memory_, options_.copy_bytes, candidates);
 }
 
 std::string LtEngine::Head() const {

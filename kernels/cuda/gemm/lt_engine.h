@@ -39,6 +39,8 @@ class LtEngine {
     int candidates = 1;
     // A smaller result is not measured: too few elements would show another order of additions.
     int64_t least_measured = 0;
+    // The most that MeasureLt copies.
+    int64_t copy_bytes = 0;
   };
   static absl::StatusOr<std::unique_ptr<LtEngine>> Create(CudaMemory& memory, cudaStream_t stream,
                                                           const CublasLt& library,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -81,6 +82,13 @@ float Median(std::vector<float>& times) {
   return *middle;
 }
 
+// As many of C's first rows as have about `bytes`, in whole tiles of every algorithm.
+int64_t FirstRows(const LtProblem& problem, int64_t bytes) {
+  constexpr int64_t kTileRows = 512;
+  const int64_t row_bytes = std::max<int64_t>(1, problem.c_stride * LtTypeBits(problem.c) / 8);
+  return std::min(problem.m, std::max(kTileRows, bytes / row_bytes / kTileRows * kTileRows));
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<cublasLtMatmulAlgo_t>> LtCandidates(const CublasLt& library,
@@ -135,10 +143,17 @@ bool HasFixedOrder(const CublasLt& library, const cublasLtMatmulAlgo_t& algorith
          scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 }
 
-absl::StatusOr<LtChoice> MeasureLt(LtMatmul& matmul, const LtPointers& pointers,
-                                   const LtQueue& queue, CudaMemory& memory,
+absl::StatusOr<LtChoice> MeasureLt(const CublasLt& library, LtMatmul& whole,
+                                   const LtPointers& pointers, const LtQueue& queue,
+                                   CudaMemory& memory, int64_t most_copied,
                                    const std::vector<cublasLtMatmulAlgo_t>& candidates) {
-  const LtProblem& problem = matmul.problem();
+  LtProblem problem = whole.problem();
+  if (problem.accumulate) problem.m = FirstRows(problem, most_copied);
+  std::optional<LtMatmul> first_rows;
+  if (problem.m < whole.problem().m) {
+    NIBBLE_ASSIGN_OR_RETURN(first_rows, LtMatmul::Create(library, problem));
+  }
+  LtMatmul& matmul = first_rows.has_value() ? *first_rows : whole;
   const size_t count = candidates.size();
   const LtChoice first = {.algorithm = candidates.front()};
   LtPointers run = pointers;

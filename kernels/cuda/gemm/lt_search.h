@@ -8,6 +8,7 @@
 #ifndef NIBBLE_KERNELS_CUDA_GEMM_LT_SEARCH_H_
 #define NIBBLE_KERNELS_CUDA_GEMM_LT_SEARCH_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -44,10 +45,12 @@ bool HasFixedOrder(const CublasLt& library, const cublasLtMatmulAlgo_t& algorith
 // the bits of the first's; a later one must be faster by more than half a percent. Returns the
 // first, unmeasured, if the result tells too little about the order of its additions, because most
 // of it is zero, or, with `short_of_memory`, if memory is short. Waits for the queue. C is
-// overwritten, but not if the problem adds to it: then the runs write to a copy that `memory`
-// provides.
-absl::StatusOr<LtChoice> MeasureLt(LtMatmul& matmul, const LtPointers& pointers,
-                                   const LtQueue& queue, CudaMemory& memory,
+// overwritten, but not if the problem adds to it: then the runs compute its first rows, of about
+// `most_copied` bytes, in a copy that `memory` provides, so that measuring takes little memory
+// beside what a model was planned to take.
+absl::StatusOr<LtChoice> MeasureLt(const CublasLt& library, LtMatmul& whole,
+                                   const LtPointers& pointers, const LtQueue& queue,
+                                   CudaMemory& memory, int64_t most_copied,
                                    const std::vector<cublasLtMatmulAlgo_t>& candidates);
 
 // "algorithm 66, tile 20, stages 36, 1 part" for people.
