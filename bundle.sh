@@ -222,7 +222,7 @@ mkdir -p "$out/tests" "$out/gpu" "$out/guards" "$out/peers"
 cp tests/gpu/*.py "$out/tests/"
 cp bench/gpu/*.py "$out/gpu/"
 cp bench/guards/*.py "$out/guards/"
-cp bench/peers/torch_transformer.py bench/peers/mamba_kernels.py "$out/peers/"
+cp bench/peers/torch_transformer.py bench/peers/mamba_kernels.py bench/peers/copy_engines.py "$out/peers/"
 du -sh "$out" | awk '{ print "bundle: " $1 " in " $2 }'
 if [ $packed = 1 ]; then
   # The programs share most of their code: a dictionary that holds all of them keeps it once.
