@@ -2,8 +2,9 @@
 """The limit of exchanges by copies: what the copy engines of all cards of a host reach together, without slots and flags.
 
 Every card sends the same number of bytes to others at once, in pieces: to one peer, or to all of them by a stream for each
-(`all`) or by one stream in turns (`turns`); pushed by the sender's engines or pulled by the receiver's. Prints what a card
-sends in GB/s, the median of several rounds, for each size of pieces. Uses libcudart alone.
+(`all`) or by one stream in turns (`turns`); `in step`: a turn begins once the peer has received the turn before; pushed by
+the sender's engines or pulled by the receiver's. Prints what a card sends in GB/s, the median of several rounds, for each
+size of pieces. Uses libcudart alone.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import time
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 DEVICE_TO_DEVICE = 3
 NON_BLOCKING = 1
+NO_TIMING = 2
 
 
 class Runtime:
@@ -53,6 +55,7 @@ class Cards:
     def __init__(self, cuda, count, bytes_per_card):
         self.cuda, self.count = cuda, count
         self.source, self.target, self.lanes, self.begun, self.ended = [], [], [], [], []
+        self.turns = [[] for _ in range(count)]
         for card in range(count):
             cuda.cudaSetDevice(card)
             for peer in range(count):
@@ -61,11 +64,52 @@ class Cards:
             self.source.append(cuda.made("cudaMalloc", ctypes.c_size_t(bytes_per_card)).value)
             self.target.append(cuda.made("cudaMalloc", ctypes.c_size_t(bytes_per_card)).value)
             self.lanes.append([cuda.made("cudaStreamCreateWithFlags", NON_BLOCKING) for _ in range(count - 1)])
-            self.begun.append(cuda.made("cudaEventCreateWithFlags", 0))
+            self.begun.append([cuda.made("cudaEventCreateWithFlags", 0) for _ in range(count - 1)])
             self.ended.append([cuda.made("cudaEventCreateWithFlags", 0) for _ in range(count - 1)])
         cuda.cudaSetDevice(0)
         self.gate = cuda.made("cudaStreamCreateWithFlags", NON_BLOCKING)
         self.open = cuda.made("cudaEventCreateWithFlags", 0)
+
+    def turn_event(self, card, turn):
+        while len(self.turns[card]) <= turn:
+            self.cuda.cudaSetDevice(card)
+            self.turns[card].append(self.cuda.made("cudaEventCreateWithFlags", NO_TIMING))
+        return self.turns[card][turn]
+
+    def seconds_in_step(self, copies, hold):
+        """As seconds(), of one lane: turn t of a card waits for turn t - 1 of the next card, which is to the same peer."""
+        cuda = self.cuda
+        cuda.cudaSetDevice(0)
+        cuda.cudaLaunchHostFunc(self.gate, hold, None)
+        cuda.cudaEventRecord(self.open, self.gate)
+        work = [list(copies(card)) for card in range(self.count)]
+        for turn in range(len(work[0])):
+            for card in range(self.count):
+                self.turn_event(card, turn)
+        for card in range(self.count):
+            cuda.cudaSetDevice(card)
+            cuda.cudaStreamWaitEvent(self.lanes[card][0], self.open, 0)
+            cuda.cudaEventRecord(self.begun[card][0], self.lanes[card][0])
+        for turn in range(len(work[0])):
+            for card in range(self.count):
+                cuda.cudaSetDevice(card)
+                _, to, source, size = work[card][turn]
+                if turn > 0:
+                    # The sender of the turn before to this turn's peer.
+                    before = 1 if turn % (self.count - 1) != 0 else 2
+                    cuda.cudaStreamWaitEvent(self.lanes[card][0], self.turns[(card + before) % self.count][turn - 1], 0)
+                cuda.cudaMemcpyAsync(ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(size),
+                                     DEVICE_TO_DEVICE, self.lanes[card][0])
+                cuda.cudaEventRecord(self.turns[card][turn], self.lanes[card][0])
+        for card in range(self.count):
+            cuda.cudaSetDevice(card)
+            cuda.cudaEventRecord(self.ended[card][0], self.lanes[card][0])
+        slowest = 0.0
+        for card in range(self.count):
+            cuda.cudaSetDevice(card)
+            cuda.cudaDeviceSynchronize()
+            slowest = max(slowest, self.elapsed(card, 0, 0))
+        return slowest
 
     def seconds(self, copies, hold):
         """`copies(card)`: (lane, to, from, bytes) in order. The slowest card's time; all begin together, once all is enqueued."""
@@ -81,7 +125,7 @@ class Cards:
             used.append(lanes)
             for lane in lanes:
                 cuda.cudaStreamWaitEvent(self.lanes[card][lane], self.open, 0)
-            cuda.cudaEventRecord(self.begun[card], self.lanes[card][lanes[0]])
+                cuda.cudaEventRecord(self.begun[card][lane], self.lanes[card][lane])
             for lane, to, source, size in work:
                 cuda.cudaMemcpyAsync(ctypes.c_void_p(to), ctypes.c_void_p(source), ctypes.c_size_t(size),
                                      DEVICE_TO_DEVICE, self.lanes[card][lane])
@@ -91,11 +135,13 @@ class Cards:
         for card in range(self.count):
             cuda.cudaSetDevice(card)
             cuda.cudaDeviceSynchronize()
-            for lane in used[card]:
-                ms = ctypes.c_float()
-                cuda.cudaEventElapsedTime(ctypes.byref(ms), self.begun[card], self.ended[card][lane])
-                slowest = max(slowest, ms.value / 1e3)
+            slowest = max([slowest] + [self.elapsed(card, begun, ended) for begun in used[card] for ended in used[card]])
         return slowest
+
+    def elapsed(self, card, begun, ended):
+        ms = ctypes.c_float()
+        self.cuda.cudaEventElapsedTime(ctypes.byref(ms), self.begun[card][begun], self.ended[card][ended])
+        return ms.value / 1e3
 
 
 def main():
@@ -114,7 +160,7 @@ def main():
     total = arguments.mib << 20
     everything = Cards(cuda, cards, total)
     # While the gate is shut, everything is enqueued.
-    hold = CALLBACK(lambda _: time.sleep(0.05))
+    hold = CALLBACK(lambda _: time.sleep(0.1))
 
     def plan(peers, streams, pull, piece):
         def copies(card):
@@ -136,12 +182,14 @@ def main():
     print(f"{cards} cards, {arguments.mib} MiB of each, GB/s of a card: median (lowest to highest)")
     print(f"{'peers':<22}" + "".join(f"{piece:>22} MiB" for piece in arguments.pieces))
     for pull in (False, True):
-        ways = [("one", 1, 1)] + ([("all", cards - 1, cards - 1), ("turns", cards - 1, 1)] if cards > 2 else [])
+        ways = [("one", 1, 1)] + ([("all", cards - 1, cards - 1), ("turns", cards - 1, 1), ("in step", cards - 1, 1)]
+                                  if cards > 2 else [])
         for name, peers, streams in ways:
+            measure = everything.seconds_in_step if name == "in step" else everything.seconds
             row = []
             for piece in arguments.pieces:
                 copies = plan(peers, streams, pull, piece << 20)
-                rates = [total / everything.seconds(copies, hold) / 1e9 for _ in range(arguments.rounds + 1)][1:]
+                rates = [total / measure(copies, hold) / 1e9 for _ in range(arguments.rounds + 1)][1:]
                 row.append(f"{statistics.median(rates):.0f} ({min(rates):.0f} to {max(rates):.0f})")
             print(f"{name + (', pulled' if pull else ', pushed'):<22}" + "".join(f"{text:>26}" for text in row),
                   flush=True)

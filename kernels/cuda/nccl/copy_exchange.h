@@ -8,6 +8,10 @@
 // Senders only read their own memory, so a buffer may be overwritten as soon as this rank's
 // operation has run, and only the slots need to be known to other ranks.
 //
+// A rank sends to one peer at a time, and a peer receives from one rank at a time: in turn i of a
+// piece, rank r sends to r + i, once the rank that had the turn before has sent to it. A link
+// carries two copies at once at half of its rate altogether (bench/peers/copy_engines.py).
+//
 // Flags hold the number of the last piece, which counts through all operations and only grows.
 // Every wait is for something that the other rank enqueues earlier in the same sequence of calls,
 // so the sequence would also finish if each rank ran it in one stream.
@@ -19,6 +23,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -38,16 +43,28 @@ struct CopySlots {
 // The lane of `peer` in the slots of `owner`, another rank.
 constexpr int CopyLane(int owner, int peer) { return peer < owner ? peer : peer - 1; }
 
-inline constexpr int64_t kCopySlots = 4;  // copies run ahead while a sum waits for processors
+inline constexpr int64_t kMostCopySlots = 4;  // copies run ahead while a sum waits for processors
 // Copies of 16 MiB reach nine tenths of a link's rate, of 1 MiB half of it.
 inline constexpr int64_t kMostCopySlotBytes = int64_t{16} << 20;
-inline constexpr int64_t kMostCopyBytes = int64_t{128} << 20;  // of a rank's slots
+inline constexpr int64_t kMostCopyBytes = int64_t{224} << 20;  // of a rank's slots
 
-// `world`: at least 2.
+// Large slots before many: as many of the largest as there is memory for, at least two. `world`: at
+// least 2.
 constexpr CopySlots PlanCopySlots(int world) {
   constexpr int64_t kAlign = 4096;
-  const int64_t share = kMostCopyBytes / (kCopySlots * (world - 1)) / kAlign * kAlign;
-  return {.slots = kCopySlots, .slot_bytes = std::max(kAlign, std::min(kMostCopySlotBytes, share))};
+  const int64_t of_lane = kMostCopyBytes / (world - 1);
+  const int64_t slots =
+      std::min(kMostCopySlots, std::max<int64_t>(2, of_lane / kMostCopySlotBytes));
+  return {.slots = slots,
+          .slot_bytes =
+              std::max(kAlign, std::min(kMostCopySlotBytes, of_lane / slots / kAlign * kAlign))};
+}
+
+// Whose turn it is to send to `peer` after `rank`'s: of the same piece, or the first one's of the
+// next piece; `rank` itself where there are two.
+constexpr int NextSender(int rank, int peer, int world) {
+  const int next = (rank + world - 1) % world;
+  return next == peer ? (next + world - 1) % world : next;
 }
 
 // A flag and the number it is waited for are the low bits of a piece's number; a wait ends when the
@@ -60,29 +77,33 @@ constexpr uint32_t CopyFlagReleased(uint64_t issued) {
   return static_cast<uint32_t>(issued) + (uint32_t{1} << 30);
 }
 
-// The streams of one rank. Calls enqueue, and return at once; those of a lane run in the order of
-// the calls, and so do those of the take.
+// The streams of one rank: of its pushes and of its takes. Calls enqueue, and return at once; those
+// of a stream run in the order of the calls.
 class CopyStreams {
  public:
   virtual ~CopyStreams() = default;
 
   virtual CopySlots slots() const = 0;
-  // Lanes and take wait for what the queue of transfers has been given so far, and at the end the
-  // queue for them.
+  // Both wait for what the queue of transfers has been given so far, and at the end the queue for
+  // them.
   virtual absl::Status Begin() = 0;
   virtual absl::Status End() = 0;
 
-  // In the lane to `peer`: waits until that rank has taken `piece` of this rank; copies into its
-  // slot; tells it that `piece` has arrived.
-  virtual absl::Status AwaitTaken(int peer, uint32_t piece) = 0;
+  // In the stream of pushes: waits for what `waits` names; copies into the slot of `peer`; tells it
+  // that `piece` has arrived, and `next`, if it is another rank, that it is its turn.
+  struct Waits {
+    std::optional<uint32_t> taken;  // until the peer has taken this piece of this rank
+    std::optional<uint32_t> turn;   // until the sender before has sent this piece to the peer
+  };
+  virtual absl::Status Await(int peer, const Waits& waits) = 0;
   virtual absl::Status Push(int peer, int64_t slot, const void* from, int64_t bytes) = 0;
-  virtual absl::Status RaiseArrived(int peer, uint32_t piece) = 0;
-  // In the stream of the take: waits until `piece` of every peer has arrived; tells every peer that
+  virtual absl::Status RaiseArrived(int peer, uint32_t piece, int next) = 0;
+  // In the stream of takes: waits until `piece` of every peer has arrived; tells every peer that
   // its piece has been taken.
   virtual absl::Status AwaitArrived(uint32_t piece) = 0;
   virtual absl::Status RaiseTaken(uint32_t piece) = 0;
 
-  // This rank's slots, and the stream of the take: a cudaStream_t.
+  // This rank's slots, and the stream of takes: a cudaStream_t.
   virtual char* slot_memory() const = 0;
   virtual void* take_stream() const = 0;
 
@@ -108,7 +129,7 @@ class CopyExchange {
         issued_(first - 1) {}
 
   // Enqueues an exchange of `bytes` with each peer. `from(peer)`: what is sent to it, [bytes].
-  // `take(first, bytes, lanes)` enqueues, in the stream of the take, what is done with a piece:
+  // `take(first, bytes, lanes)` enqueues, in the stream of takes, what is done with a piece:
   // `lanes`: [world - 1, slot_bytes], by CopyLane; `bytes` of each, from `first` of what the peer
   // sends on.
   absl::Status Run(int64_t bytes, absl::FunctionRef<const void*(int peer)> from,
@@ -141,14 +162,16 @@ inline absl::Status CopyExchange::Run(
     const auto piece = static_cast<uint32_t>(number);
     const auto slot = static_cast<int64_t>((number - first_) % slots);
     for (int i = 1; i < world_; ++i) {
-      // Each rank begins with its successor, so that not all send to the same one.
       const int to = (rank_ + i) % world_;
-      if (number - first_ >= slots) {
-        NIBBLE_RETURN_IF_ERROR(streams_.AwaitTaken(to, static_cast<uint32_t>(number - slots)));
-      }
+      CopyStreams::Waits waits;
+      if (number - first_ >= slots) waits.taken = static_cast<uint32_t>(number - slots);
+      // The last turn of the piece before, or this piece's turn before.
+      if (world_ > 2 && i > 1) waits.turn = piece;
+      if (world_ > 2 && i == 1 && number > first_) waits.turn = piece - 1;
+      NIBBLE_RETURN_IF_ERROR(streams_.Await(to, waits));
       NIBBLE_RETURN_IF_ERROR(
           streams_.Push(to, slot, static_cast<const char*>(from(to)) + first, part));
-      NIBBLE_RETURN_IF_ERROR(streams_.RaiseArrived(to, piece));
+      NIBBLE_RETURN_IF_ERROR(streams_.RaiseArrived(to, piece, NextSender(rank_, to, world_)));
     }
     NIBBLE_RETURN_IF_ERROR(streams_.AwaitArrived(piece));
     NIBBLE_RETURN_IF_ERROR(

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <deque>
@@ -26,6 +27,9 @@ struct FakeOperation {
 };
 using FakeStream = std::deque<FakeOperation>;
 
+enum StreamKind : int { kPushes, kTakes, kTransfers, kStreams };
+enum FlagKind : int { kArrived, kTaken, kTurn, kFlags };
+
 // The cards of one host: streams, and the flags that they share.
 class FakeCards {
  public:
@@ -33,26 +37,25 @@ class FakeCards {
       : world(world),
         plan(slots),
         one_stream(one_stream),
-        streams(static_cast<size_t>(world * (world + 2))),
-        flags(static_cast<size_t>(2 * world * world), static_cast<uint32_t>(first - 1)) {
+        streams(static_cast<size_t>(world * kStreams)),
+        flags(static_cast<size_t>(kFlags * world * world), static_cast<uint32_t>(first - 1)),
+        receiving(static_cast<size_t>(world), 0) {
     for (int r = 0; r < world; ++r) memory.emplace_back(static_cast<size_t>(plan.bytes(world)));
   }
 
-  // `index`: a lane's peer, Take() or Transfers().
-  FakeStream& StreamOf(int rank, int index) {
-    return streams[static_cast<size_t>(rank * (world + 2) + (one_stream ? 0 : index))];
+  FakeStream& StreamOf(int rank, StreamKind kind) {
+    return streams[static_cast<size_t>(rank * kStreams + (one_stream ? 0 : kind))];
   }
-  int Take() const { return world; }
-  int Transfers() const { return world + 1; }
-  uint32_t& Flag(bool arrived, int owner, int writer) {
-    return flags[static_cast<size_t>(((arrived ? 0 : 1) * world + owner) * world + writer)];
+  // `index`: the writer's rank, or the receiver's whose turn it is.
+  uint32_t& Flag(FlagKind kind, int owner, int index) {
+    return flags[static_cast<size_t>((kind * world + owner) * world + index)];
   }
 
   // Runs one operation that is ready, of `only` or of any rank; false if there is none.
   bool Step(std::mt19937_64& random, const std::vector<bool>& stopped = {}) {
     std::vector<size_t> ready;
     for (size_t s = 0; s < streams.size(); ++s) {
-      const size_t rank = s / static_cast<size_t>(world + 2);
+      const size_t rank = s / kStreams;
       if (streams[s].empty() || (!stopped.empty() && stopped[rank])) continue;
       if (!streams[s].front().ready || streams[s].front().ready()) ready.push_back(s);
     }
@@ -64,8 +67,8 @@ class FakeCards {
     return true;
   }
   bool Idle(int rank) {
-    for (int i = 0; i < world + 2; ++i) {
-      if (!streams[static_cast<size_t>(rank * (world + 2) + i)].empty()) return false;
+    for (int i = 0; i < kStreams; ++i) {
+      if (!streams[static_cast<size_t>(rank * kStreams + i)].empty()) return false;
     }
     return true;
   }
@@ -75,6 +78,8 @@ class FakeCards {
   const bool one_stream;  // of each rank
   std::vector<FakeStream> streams;
   std::vector<uint32_t> flags;
+  std::vector<int> receiving;             // copies that are under way to a rank
+  int most_received = 0;                  // at once
   std::vector<std::vector<char>> memory;  // slots, by rank
 };
 
@@ -84,20 +89,18 @@ class FakeStreams final : public CopyStreams {
 
   CopySlots slots() const override { return cards_.plan; }
   absl::Status Begin() override {
-    const auto begun = RecordIn(cards_.Transfers());
-    for (int i = 0; i <= cards_.world; ++i) {
-      if (i != rank_) WaitIn(i, begun);
-    }
+    const auto begun = RecordIn(kTransfers);
+    for (const StreamKind kind : {kPushes, kTakes}) WaitIn(kind, begun);
     return absl::OkStatus();
   }
   absl::Status End() override {
-    for (int i = 0; i <= cards_.world; ++i) {
-      if (i != rank_) WaitIn(cards_.Transfers(), RecordIn(i));
-    }
+    for (const StreamKind kind : {kPushes, kTakes}) WaitIn(kTransfers, RecordIn(kind));
     return absl::OkStatus();
   }
-  absl::Status AwaitTaken(int peer, uint32_t piece) override {
-    cards_.StreamOf(rank_, peer).push_back({Reached(false, peer, piece), [] {}});
+  absl::Status Await(int peer, const Waits& waits) override {
+    FakeStream& pushes = cards_.StreamOf(rank_, kPushes);
+    if (waits.taken.has_value()) pushes.push_back({Reached(kTaken, peer, *waits.taken), [] {}});
+    if (waits.turn.has_value()) pushes.push_back({Reached(kTurn, peer, *waits.turn), [] {}});
     return absl::OkStatus();
   }
   absl::Status Push(int peer, int64_t slot, const void* from, int64_t bytes) override {
@@ -106,25 +109,33 @@ class FakeStreams final : public CopyStreams {
                      CopyLane(peer, rank_) * cards_.plan.slot_bytes;
     const auto* const source = static_cast<const char*>(from);
     const auto half = static_cast<size_t>(bytes / 2), rest = static_cast<size_t>(bytes) - half;
-    FakeStream& lane = cards_.StreamOf(rank_, peer);
-    lane.push_back({nullptr, [=] { std::memcpy(to, source, half); }});
-    lane.push_back({nullptr, [=] { std::memcpy(to + half, source + half, rest); }});
+    FakeStream& pushes = cards_.StreamOf(rank_, kPushes);
+    int& receiving = cards_.receiving[static_cast<size_t>(peer)];
+    pushes.push_back({nullptr, [=, this, &receiving] {
+                        cards_.most_received = std::max(cards_.most_received, ++receiving);
+                        std::memcpy(to, source, half);
+                      }});
+    pushes.push_back({nullptr, [=, &receiving] {
+                        std::memcpy(to + half, source + half, rest);
+                        --receiving;
+                      }});
     return absl::OkStatus();
   }
-  absl::Status RaiseArrived(int peer, uint32_t piece) override {
-    Raise(peer, true, peer, piece);
+  absl::Status RaiseArrived(int peer, uint32_t piece, int next) override {
+    Raise(kPushes, kArrived, peer, rank_, piece);
+    if (next != rank_) Raise(kPushes, kTurn, next, peer, piece);
     return absl::OkStatus();
   }
   absl::Status AwaitArrived(uint32_t piece) override {
     for (int peer = 0; peer < cards_.world; ++peer) {
       if (peer == rank_) continue;
-      cards_.StreamOf(rank_, cards_.Take()).push_back({Reached(true, peer, piece), [] {}});
+      cards_.StreamOf(rank_, kTakes).push_back({Reached(kArrived, peer, piece), [] {}});
     }
     return absl::OkStatus();
   }
   absl::Status RaiseTaken(uint32_t piece) override {
     for (int peer = 0; peer < cards_.world; ++peer) {
-      if (peer != rank_) Raise(cards_.Take(), false, peer, piece);
+      if (peer != rank_) Raise(kTakes, kTaken, peer, rank_, piece);
     }
     return absl::OkStatus();
   }
@@ -132,30 +143,28 @@ class FakeStreams final : public CopyStreams {
   void* take_stream() const override { return nullptr; }
   absl::Status PeersStatus() const override { return absl::OkStatus(); }
   void Release(uint64_t issued, bool) override {
-    for (const bool arrived : {true, false}) {
+    for (const FlagKind kind : {kArrived, kTaken, kTurn}) {
       for (int peer = 0; peer < cards_.world; ++peer) {
-        cards_.Flag(arrived, rank_, peer) = CopyFlagReleased(issued);
+        cards_.Flag(kind, rank_, peer) = CopyFlagReleased(issued);
       }
     }
   }
 
  private:
-  std::function<bool()> Reached(bool arrived, int writer, uint32_t piece) {
-    return [flag = &cards_.Flag(arrived, rank_, writer), piece] {
-      return CopyFlagReached(*flag, piece);
-    };
+  std::function<bool()> Reached(FlagKind kind, int index, uint32_t piece) {
+    return
+        [flag = &cards_.Flag(kind, rank_, index), piece] { return CopyFlagReached(*flag, piece); };
   }
-  void Raise(int stream, bool arrived, int owner, uint32_t piece) {
+  void Raise(StreamKind stream, FlagKind kind, int owner, int index, uint32_t piece) {
     cards_.StreamOf(rank_, stream)
-        .push_back(
-            {nullptr, [flag = &cards_.Flag(arrived, owner, rank_), piece] { *flag = piece; }});
+        .push_back({nullptr, [flag = &cards_.Flag(kind, owner, index), piece] { *flag = piece; }});
   }
-  std::shared_ptr<bool> RecordIn(int stream) {
+  std::shared_ptr<bool> RecordIn(StreamKind stream) {
     auto passed = std::make_shared<bool>(false);
     cards_.StreamOf(rank_, stream).push_back({nullptr, [passed] { *passed = true; }});
     return passed;
   }
-  void WaitIn(int stream, const std::shared_ptr<bool>& passed) {
+  void WaitIn(StreamKind stream, const std::shared_ptr<bool>& passed) {
     cards_.StreamOf(rank_, stream).push_back({[passed] { return *passed; }, [] {}});
   }
 
@@ -182,14 +191,14 @@ struct FakeRank {
     ins.push_back(values);
     outs.push_back(std::make_shared<std::vector<float>>(static_cast<size_t>(count)));
     const std::shared_ptr<std::vector<float>> out = outs.back();
-    FakeStream& transfers = cards.StreamOf(rank, cards.Transfers());
+    FakeStream& transfers = cards.StreamOf(rank, kTransfers);
     transfers.push_back({nullptr, [in, values] { *in = *values; }});
     const auto stride = cards.plan.slot_bytes / 4;
     const absl::Status status = exchange.Run(
         4 * count, [&](int peer) { return in->data() + peer * count; },
         [&](int64_t first_byte, int64_t bytes, const char* lanes) {
           const int64_t first = first_byte / 4;
-          FakeStream& take = cards.StreamOf(rank, cards.Take());
+          FakeStream& take = cards.StreamOf(rank, kTakes);
           take.push_back({nullptr, [=, this] {
                             for (int64_t i = 0; i < bytes / 4; ++i) {
                               float sum = 0;
@@ -275,6 +284,7 @@ TEST(CopyExchangeTest, SumsAreThoseOfRankOrderHoweverTheStreamsAdvance) {
         RunOperations(group, random, 4, 70);
         ASSERT_TRUE(group.Idle()) << world << " ranks, " << slots << " slots";
         ASSERT_EQ(group.Wrong(), 0) << world << " ranks, " << slots << " slots";
+        ASSERT_EQ(group.cards.most_received, 1) << "copies to one rank at once";
       }
     }
   }
@@ -338,7 +348,10 @@ TEST(CopyExchangeTest, SlotsOfAllWorldsFitIntoTheirMemory) {
     EXPECT_EQ(slots.slot_bytes % 4096, 0);
     EXPECT_LE(slots.bytes(world), kMostCopyBytes);
   }
-  EXPECT_EQ(PlanCopySlots(2).slot_bytes, int64_t{16} << 20);
+  for (const int world : {2, 4, 8}) {
+    EXPECT_EQ(PlanCopySlots(world).slot_bytes, int64_t{16} << 20) << world;
+  }
+  EXPECT_EQ(PlanCopySlots(4).slots, 4);
 }
 
 TEST(CopyOfferTest, WordsAreAllOfAnOffer) {

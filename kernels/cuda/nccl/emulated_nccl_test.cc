@@ -126,7 +126,7 @@ class FakeCopies final : public CopyStreams {
   CopySlots slots() const override { return {.slots = 2, .slot_bytes = 4096}; }
   absl::Status Begin() override { return absl::OkStatus(); }
   absl::Status End() override { return absl::OkStatus(); }
-  absl::Status AwaitTaken(int, uint32_t) override { return absl::OkStatus(); }
+  absl::Status Await(int, const Waits&) override { return absl::OkStatus(); }
   // Pieces begin at the same place on every rank.
   absl::Status Push(int peer, int64_t slot, const void* from, int64_t bytes) override {
     slot_ = slot;
@@ -134,7 +134,7 @@ class FakeCopies final : public CopyStreams {
     begin_ = static_cast<const char*>(from) - FakeNccl().in[rank_] - peer * FakeNccl().slice_bytes;
     return absl::OkStatus();
   }
-  absl::Status RaiseArrived(int, uint32_t) override { return absl::OkStatus(); }
+  absl::Status RaiseArrived(int, uint32_t, int) override { return absl::OkStatus(); }
   absl::Status AwaitArrived(uint32_t) override {
     for (int peer = 0; peer < world_; ++peer) {
       if (peer == rank_) continue;

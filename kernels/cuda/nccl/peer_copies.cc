@@ -26,9 +26,11 @@
 namespace nibble {
 namespace {
 
-// Each flag has one writer: arrived is written by the rank that sends, taken by the one that
-// received.
-enum Flag : int { kArrived, kTaken };
+// Each flag belongs to the rank that waits for it and has an index and one writer: arrived is
+// written by the rank that sends, its index; taken by the rank that received, its index; turn by
+// the sender before, its index is the receiver.
+enum Flag : int { kArrived, kTaken, kTurn };
+constexpr int kFlags = 3;
 constexpr int64_t kFlagStride = 64;  // bytes
 // How often a released rank's flags are set again: a peer's stream may still write them.
 constexpr std::chrono::microseconds kReleaseBeat(200);
@@ -68,7 +70,7 @@ class FlagPage {
         shm_open(name.c_str(), O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0600));
     if (file.get() < 0) return ErrnoError(errno, "opening shared memory", name);
     world_ = world;
-    bytes_ = static_cast<size_t>(kFlagStride * world * (2 * world + 1));
+    bytes_ = static_cast<size_t>(kFlagStride * world * (kFlags * world + 1));
     // Not only sized: a store into a page that is not there would end the process.
     if (create) {
       const int error = posix_fallocate(file.get(), 0, static_cast<off_t>(bytes_));
@@ -88,21 +90,21 @@ class FlagPage {
     return absl::OkStatus();
   }
 
-  // Of the flag that `owner` waits for, and `writer` sets.
-  CUdeviceptr device(Flag flag, int owner, int writer) const {
-    return device_ + static_cast<CUdeviceptr>(Offset(flag, owner, writer));
+  CUdeviceptr device(Flag flag, int owner, int index) const {
+    return device_ + static_cast<CUdeviceptr>(Offset(flag, owner, index));
   }
-  uint32_t* host(Flag flag, int owner, int writer) const {
-    return reinterpret_cast<uint32_t*>(data_ + Offset(flag, owner, writer));
+  uint32_t* host(Flag flag, int owner, int index) const {
+    return reinterpret_cast<uint32_t*>(data_ + Offset(flag, owner, index));
   }
   // Not 0: the rank was released before it had finished. Read and written by hosts only.
   uint32_t* gave_up(int rank) const {
-    return reinterpret_cast<uint32_t*>(data_ + (int64_t{2} * world_ * world_ + rank) * kFlagStride);
+    return reinterpret_cast<uint32_t*>(data_ +
+                                       (int64_t{kFlags} * world_ * world_ + rank) * kFlagStride);
   }
 
  private:
-  int64_t Offset(Flag flag, int owner, int writer) const {
-    return ((int64_t{owner} * 2 + flag) * world_ + writer) * kFlagStride;
+  int64_t Offset(Flag flag, int owner, int index) const {
+    return ((int64_t{owner} * kFlags + flag) * world_ + index) * kFlagStride;
   }
 
   int world_ = 0;
@@ -119,7 +121,7 @@ class CudaCopyStreams final : public CopyStreams {
         rank_(rank),
         world_(world),
         plan_(PlanCopySlots(world)),
-        peers_(static_cast<size_t>(world)) {}
+        peer_slots_(static_cast<size_t>(world)) {}
   ~CudaCopyStreams() override;
 
   // Steps of the connection: what this rank offers; then its part of the others' offers.
@@ -131,20 +133,23 @@ class CudaCopyStreams final : public CopyStreams {
   CopySlots slots() const override { return plan_; }
   absl::Status Begin() override;
   absl::Status End() override;
-  absl::Status AwaitTaken(int peer, uint32_t piece) override {
-    CUstreamBatchMemOpParams wait = Wait(kTaken, peer, piece);
-    return Enqueue(peers_[Index(peer)].lane, {&wait, 1});
+  absl::Status Await(int peer, const Waits& waits) override {
+    operations_.clear();
+    if (waits.taken.has_value()) operations_.push_back(Wait(kTaken, peer, *waits.taken));
+    if (waits.turn.has_value()) operations_.push_back(Wait(kTurn, peer, *waits.turn));
+    return operations_.empty() ? absl::OkStatus() : Enqueue(push_, operations_);
   }
   absl::Status Push(int peer, int64_t slot, const void* from, int64_t bytes) override {
-    char* const to = peers_[Index(peer)].slots + plan_.slot_offset(slot, world_) +
+    char* const to = peer_slots_[Index(peer)] + plan_.slot_offset(slot, world_) +
                      CopyLane(peer, rank_) * plan_.slot_bytes;
-    return StatusOf(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault,
-                                    peers_[Index(peer)].lane),
+    return StatusOf(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault, push_),
                     "cudaMemcpyAsync to another card");
   }
-  absl::Status RaiseArrived(int peer, uint32_t piece) override {
-    CUstreamBatchMemOpParams write = Write(kArrived, peer, piece);
-    return Enqueue(peers_[Index(peer)].lane, {&write, 1});
+  absl::Status RaiseArrived(int peer, uint32_t piece, int next) override {
+    operations_.clear();
+    operations_.push_back(Write(kArrived, peer, rank_, piece));
+    if (next != rank_) operations_.push_back(Write(kTurn, next, peer, piece));
+    return Enqueue(push_, operations_);
   }
   absl::Status AwaitArrived(uint32_t piece) override {
     operations_.clear();
@@ -153,7 +158,7 @@ class CudaCopyStreams final : public CopyStreams {
   }
   absl::Status RaiseTaken(uint32_t piece) override {
     operations_.clear();
-    ForPeers([&](int peer) { operations_.push_back(Write(kTaken, peer, piece)); });
+    ForPeers([&](int peer) { operations_.push_back(Write(kTaken, peer, rank_, piece)); });
     return Enqueue(take_, operations_);
   }
   char* slot_memory() const override { return slots_.data<char>(); }
@@ -162,12 +167,6 @@ class CudaCopyStreams final : public CopyStreams {
   absl::Status PeersStatus() const override;
 
  private:
-  struct Peer {
-    cudaStream_t lane = nullptr;
-    cudaEvent_t sent = nullptr;
-    char* slots = nullptr;  // mapped
-  };
-
   static size_t Index(int peer) { return static_cast<size_t>(peer); }
   template <class Run>
   void ForPeers(const Run& run) {
@@ -175,18 +174,18 @@ class CudaCopyStreams final : public CopyStreams {
       if (peer != rank_) run(peer);
     }
   }
-  CUstreamBatchMemOpParams Wait(Flag flag, int writer, uint32_t piece) const {
+  CUstreamBatchMemOpParams Wait(Flag flag, int index, uint32_t piece) const {
     CUstreamBatchMemOpParams wait = {};
     wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    wait.waitValue.address = flags_.device(flag, rank_, writer);
+    wait.waitValue.address = flags_.device(flag, rank_, index);
     wait.waitValue.value = piece;
     wait.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
     return wait;
   }
-  CUstreamBatchMemOpParams Write(Flag flag, int owner, uint32_t piece) const {
+  CUstreamBatchMemOpParams Write(Flag flag, int owner, int index, uint32_t piece) const {
     CUstreamBatchMemOpParams write = {};
     write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    write.writeValue.address = flags_.device(flag, owner, rank_);
+    write.writeValue.address = flags_.device(flag, owner, index);
     write.writeValue.value = piece;
     write.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
     return write;
@@ -200,10 +199,10 @@ class CudaCopyStreams final : public CopyStreams {
   const CopySlots plan_;
   BatchMemOp batch_ = nullptr;
   FlagPage flags_;
-  Buffer slots_;             // [plan_.slots, world - 1, plan_.slot_bytes]
-  std::vector<Peer> peers_;  // by rank
-  cudaStream_t take_ = nullptr;
-  cudaEvent_t begun_ = nullptr, taken_ = nullptr;
+  Buffer slots_;                   // [plan_.slots, world - 1, plan_.slot_bytes]
+  std::vector<char*> peer_slots_;  // by rank; mapped
+  cudaStream_t push_ = nullptr, take_ = nullptr;
+  cudaEvent_t begun_ = nullptr, pushed_ = nullptr, taken_ = nullptr;
   std::vector<CUstreamBatchMemOpParams> operations_;
 
   Mutex mutex_;
@@ -226,15 +225,11 @@ absl::Status CudaCopyStreams::MakeStreams() {
     return StatusOf(cudaEventCreateWithFlags(&made, cudaEventDisableTiming),
                     "cudaEventCreateWithFlags");
   };
+  NIBBLE_RETURN_IF_ERROR(stream(push_));
   NIBBLE_RETURN_IF_ERROR(stream(take_));
   NIBBLE_RETURN_IF_ERROR(event(begun_));
-  NIBBLE_RETURN_IF_ERROR(event(taken_));
-  for (int peer = 0; peer < world_; ++peer) {
-    if (peer == rank_) continue;
-    NIBBLE_RETURN_IF_ERROR(stream(peers_[Index(peer)].lane));
-    NIBBLE_RETURN_IF_ERROR(event(peers_[Index(peer)].sent));
-  }
-  return absl::OkStatus();
+  NIBBLE_RETURN_IF_ERROR(event(pushed_));
+  return event(taken_);
 }
 
 absl::Status CudaCopyStreams::MakeSlots(CopyOffer& offer) {
@@ -257,7 +252,7 @@ absl::Status CudaCopyStreams::MapPeers(std::span<const CopyOffer> offers) {
     NIBBLE_RETURN_IF_ERROR(
         StatusOf(cudaIpcOpenMemHandle(&mapped, handle, cudaIpcMemLazyEnablePeerAccess),
                  absl::StrCat("cudaIpcOpenMemHandle of rank ", peer)));
-    peers_[Index(peer)].slots = static_cast<char*>(mapped);
+    peer_slots_[Index(peer)] = static_cast<char*>(mapped);
   }
   return absl::OkStatus();
 }
@@ -273,12 +268,8 @@ absl::Status CudaCopyStreams::Enqueue(cudaStream_t stream,
 absl::Status CudaCopyStreams::Begin() {
   NIBBLE_RETURN_IF_ERROR(
       StatusOf(cudaEventRecord(begun_, backend_.transfers().stream()), "cudaEventRecord"));
-  absl::Status status = StatusOf(cudaStreamWaitEvent(take_, begun_, 0), "cudaStreamWaitEvent");
-  ForPeers([&](int peer) {
-    status.Update(
-        StatusOf(cudaStreamWaitEvent(peers_[Index(peer)].lane, begun_, 0), "cudaStreamWaitEvent"));
-  });
-  return status;
+  NIBBLE_RETURN_IF_ERROR(StatusOf(cudaStreamWaitEvent(push_, begun_, 0), "cudaStreamWaitEvent"));
+  return StatusOf(cudaStreamWaitEvent(take_, begun_, 0), "cudaStreamWaitEvent");
 }
 
 absl::Status CudaCopyStreams::End() {
@@ -288,7 +279,7 @@ absl::Status CudaCopyStreams::End() {
     status.Update(StatusOf(cudaEventRecord(event, stream), "cudaEventRecord"));
     status.Update(StatusOf(cudaStreamWaitEvent(transfers, event, 0), "cudaStreamWaitEvent"));
   };
-  ForPeers([&](int peer) { join(peers_[Index(peer)].lane, peers_[Index(peer)].sent); });
+  join(push_, pushed_);
   join(take_, taken_);
   return status;
 }
@@ -311,7 +302,7 @@ void CudaCopyStreams::Release(uint64_t issued, bool unfinished) {
 void CudaCopyStreams::KeepReleased(uint32_t value) {
   while (true) {
     ForPeers([&](int peer) {
-      for (const Flag flag : {kArrived, kTaken}) {
+      for (const Flag flag : {kArrived, kTaken, kTurn}) {
         std::atomic_ref<uint32_t>(*flags_.host(flag, rank_, peer)).store(value);
       }
     });
@@ -323,10 +314,9 @@ void CudaCopyStreams::KeepReleased(uint32_t value) {
 
 CudaCopyStreams::~CudaCopyStreams() {
   (void)cudaSetDevice(backend_.device());
-  for (const Peer& peer : peers_) {
-    if (peer.lane != nullptr) (void)cudaStreamSynchronize(peer.lane);
+  for (const cudaStream_t stream : {push_, take_}) {
+    if (stream != nullptr) (void)cudaStreamSynchronize(stream);
   }
-  if (take_ != nullptr) (void)cudaStreamSynchronize(take_);
   std::thread releaser;
   {
     const MutexLock lock(&mutex_);
@@ -335,14 +325,15 @@ CudaCopyStreams::~CudaCopyStreams() {
   }
   closing_.Signal();
   if (releaser.joinable()) releaser.join();
-  for (const Peer& peer : peers_) {
-    if (peer.slots != nullptr) (void)cudaIpcCloseMemHandle(peer.slots);
-    if (peer.sent != nullptr) (void)cudaEventDestroy(peer.sent);
-    if (peer.lane != nullptr) (void)cudaStreamDestroy(peer.lane);
+  for (char* const slots : peer_slots_) {
+    if (slots != nullptr) (void)cudaIpcCloseMemHandle(slots);
   }
-  if (taken_ != nullptr) (void)cudaEventDestroy(taken_);
-  if (begun_ != nullptr) (void)cudaEventDestroy(begun_);
-  if (take_ != nullptr) (void)cudaStreamDestroy(take_);
+  for (const cudaEvent_t event : {begun_, pushed_, taken_}) {
+    if (event != nullptr) (void)cudaEventDestroy(event);
+  }
+  for (const cudaStream_t stream : {push_, take_}) {
+    if (stream != nullptr) (void)cudaStreamDestroy(stream);
+  }
 }
 
 std::array<uint64_t, 2> BootOfHost() {
