@@ -23,9 +23,7 @@ __device__ __forceinline__ float Reciprocal(float x) {
 #endif
 }
 // 1 / (1 + e^−x).
-__device__ __forceinline__ float Sigmoid(float x) {
-  return Reciprocal(1.0f + Exp2(x * -kLog2E));
-}
+__device__ __forceinline__ float Sigmoid(float x) { return Reciprocal(1.0f + Exp2(x * -kLog2E)); }
 __device__ __forceinline__ float Silu(float x) { return x * Sigmoid(x); }
 __device__ __forceinline__ float SiluSlope(float x) {
   const float sigmoid = Sigmoid(x);

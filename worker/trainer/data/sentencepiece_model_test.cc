@@ -1,6 +1,4 @@
 // What is read from a SentencePiece model.
-#include <cstddef>
-#include <cstdint>
 #include <random>
 #include <string>
 
