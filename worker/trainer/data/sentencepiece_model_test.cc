@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/data/data_testing.h"
-#include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/sentencepiece_model.h"
 
 namespace nibble {
 namespace {
