@@ -31,7 +31,7 @@ struct CoordinatorFlags {
   TlsFiles tls;
   Authenticator::Options access;
   AuditLog::Options audit;
-  int64_t audit_mib = 64;  // size at which the audit log is rotated
+  int64_t audit_mib = 64;        // size at which the audit log is rotated
   std::string backup_directory;  // empty: no backups
   double backup_every_minutes = 60;
   int32_t backup_keep = 48;
