@@ -42,7 +42,7 @@ std::vector<ComparedLosses> CommonSteps(const std::vector<LossSeries>& jobs) {
   return common;
 }
 
-// Finite losses by tokens; of a number of tokens that occurs twice the last one.
+// Finite losses by tokens; for a number of tokens that occurs twice, the last one.
 std::map<int64_t, double> LossesByTokens(const LossSeries& job) {
   std::map<int64_t, double> losses;
   for (const v1::StepSample& sample : job.samples) {

@@ -23,8 +23,8 @@ struct LossSeries {
   std::vector<v1::StepSample> samples;  // by step
 };
 
-// What is equal for all jobs in a row of a comparison: the step, or the tokens trained on, which
-// compare jobs with different numbers of tokens per step.
+// What the losses in a row of a comparison have in common: the step, or the tokens trained on, for
+// jobs with different numbers of tokens per step.
 enum class ComparedBy : uint8_t { kStep, kTokens };
 
 struct ComparedLosses {
@@ -38,10 +38,10 @@ struct Comparison {
   std::vector<ComparedLosses> rows;
 };
 
-// By step: the steps that were sampled of every job. By tokens: the samples of the first job within
-// the ranges of all others, whose losses are those on the straight line between their finite
-// samples before and after it. NotFound, naming the jobs, if one has no samples or nothing is in
-// common.
+// By step: the steps that were sampled in every job. By tokens: the samples of the first job that
+// are within the ranges of all others; the others' losses are interpolated linearly between their
+// neighbouring finite samples. NotFound, naming the jobs, if one has no samples or they have
+// nothing in common.
 absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs,
                                          ComparedBy by = ComparedBy::kStep);
 

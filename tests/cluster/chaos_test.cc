@@ -147,8 +147,7 @@ class Chaos : public testing::Test {
     for (const auto& [role, process] : record->processes) processes.push_back(process.identity);
     EXPECT_FALSE(AwaitAnyEnd(processes, time)) << "a process of the cluster ended unexpectedly";
   }
-  // A running rank. While jobs are unfinished, one appears sooner or later; all jobs may have ended
-  // since the fault began.
+  // A running rank. Waits for one, and submits a job if all have ended since the fault began.
   ClusterBed::Rank SomeRank(uint32_t number) {
     for (int tries = 0; tries < 1000; ++tries) {
       const auto ranks = bed_.LiveRanks();

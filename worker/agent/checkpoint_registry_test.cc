@@ -182,7 +182,7 @@ TEST_F(CheckpointRegistryTest, DroppingOneRanksShardKeepsTheOthersAlsoInTheNextL
   }
 }
 
-// Two attempts' checkpoints of one step take the step's name from each other: each commit moves the
+// Two attempts' checkpoints of the same step compete for the step's name: each commit moves the
 // files of both.
 TEST_F(CheckpointRegistryTest, AShardWhoseFilesAreMovedCanBeOpenedAtAnyTime) {
   constexpr int kMoves = 60;

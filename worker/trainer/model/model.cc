@@ -148,7 +148,7 @@ absl::Status Model::SetRecipe(const ResolvedRecipe& recipe) {
   NIBBLE_RETURN_IF_ERROR(Measure(recipe));
   const MemoryUse use = device_.memory().use();
   const MemoryPlan plan = memory();
-  // What operations keep of earlier passes is in use already.
+  // The memory that operations kept from earlier passes is part of use.used already.
   const size_t wanted = plan.of_model() - std::min(plan.operations, operations_kept_);
   if (use.capacity > 0 && wanted > use.capacity - std::min(use.used, use.capacity)) {
     return absl::ResourceExhaustedError(absl::StrCat(
@@ -326,7 +326,7 @@ absl::Status Model::BeginStep(const StepContext& context) {
 }
 
 absl::Status Model::PrepareWeights(const StepContext& context, int64_t part) {
-  // Of weights that take turns, the copies of each part replace those of the part before it.
+  // If weights take turns, the copies of each part replace those of the previous one.
   if (!parameters_.weights_are_gathered() ||
       !(context.new_weights || parameters_.weights_take_turns())) {
     return absl::OkStatus();

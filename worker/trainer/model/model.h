@@ -42,8 +42,8 @@ struct ModelBatch {
   const int32_t* targets = nullptr;  // [tokens], -1 is ignored
 };
 
-// Called around the parts of a pass, and enqueues what must happen before and after them: exchanges
-// between ranks. Part -1 is the embedding, spec.blocks() the final norm with the head.
+// Called around each part of a pass, to enqueue the exchanges between ranks that must precede or
+// follow it. Part -1 is the embedding, spec.blocks() the final norm with the head.
 class PassHooks {
  public:
   virtual ~PassHooks() = default;
@@ -166,7 +166,8 @@ class Model {
   void PlanZeros();
   // Zeroes the gradients of a bucket that are only accumulated, and the gaps between them.
   absl::Status ZeroGradients(int64_t bucket);
-  // The same for buckets that begin with a part of the backward pass, unless BeginStep() does it.
+  // Does that for the buckets that the backward pass begins to write in this part, unless
+  // BeginStep() has done it.
   absl::Status BeginGradients(int64_t part);
   bool zeroes_by_part() const {
     return parameters_.gradients_take_turns() || options_.new_gradients;
