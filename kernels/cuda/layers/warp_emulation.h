@@ -83,6 +83,7 @@ inline void LoadMatrices(uint32_t (&words)[4], uint32_t address, bool transposed
     words[i] = transposed ? element(minor, major) | element(minor + 1, major) << 16
                           : element(major, minor) | element(major, minor + 1) << 16;
   }
+  SyncLanes();  // the lanes read together: none may overwrite what others have yet to read
 }
 
 }  // namespace emulation
@@ -106,6 +107,7 @@ inline void StoreMatrices(uint32_t address, uint32_t word0, uint32_t word1, uint
   for (unsigned i = 0; i < 4; ++i) {
     SharedAt<uint32_t>(addresses.Of(8 * i + lane / 4) + lane % 4 * 4) = words[i];
   }
+  SyncLanes();  // the lanes write together
 }
 inline void CopyOrZero16(uint32_t to, const void* from, bool present) {
   if (to % 16 != 0 || (present && reinterpret_cast<uintptr_t>(from) % 16 != 0)) std::abort();
