@@ -5,20 +5,16 @@
 //   bare         a flood of another server, which does nothing but refuse all calls: what the flood
 //                takes from the machine that measures, whatever the coordinator does
 //   patient      an identity that calls as fast as it gets answers, over many connections, far
-//   above
-//                its rate
+//                above its rate
 //   impatient    one that gives up its calls after a moment and calls again
 //
 // A flood is a process of lower priority: in production it comes from other machines, so it must
-// not take the cores from what is measured. Phases alternate, so that what else the machine does
-// falls on all kinds alike; the impatient flood comes after the others, because its address is
-// slowed down for a while.
+// not take the cores from what is measured. Phases alternate, so that other work of the machine
+// affects all kinds alike; the impatient flood comes after the others, because the coordinator
+// slows its address down for a while.
 //
 // Goal: the honest callers' 99th percentile beside a flood of the coordinator is at most twice that
 // alone.
-
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -26,7 +22,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <memory>
 #include <optional>
@@ -37,14 +32,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "bench/control/flood_load.h"
 #include "bench/limits.h"
 #include "common/command_line/command_line.h"
 #include "common/files/files.h"
-#include "common/identity/credentials.h"
 #include "common/identity/testing.h"
 #include "common/status_macros.h"
-#include "grpcpp/alarm.h"
-#include "grpcpp/generic/async_generic_service.h"
 #include "grpcpp/grpcpp.h"
 #include "proto/nibble/v1/access.grpc.pb.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
@@ -59,162 +52,10 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kMiB = 1 << 20;
 constexpr double kMsPerSecond = 1000;
-constexpr int kFloodNicer = 10;  // above that of the measured processes
 
 constexpr char kSpec[] =
     "name: train\nmodel: tiny-hybrid\nrecipe: nvfp4\n"
     "data: {train: [corpus.txt], sequence: 128}\ntraining: {steps: 1000, batch: 16}\n";
-
-std::shared_ptr<grpc::Channel> ConnectTo(const std::string& target, const TlsFiles& files) {
-  const auto credentials = Credentials::Make(files);
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(target, (*credentials)->ForChannelTo(PeerKind::kCoordinator),
-                                   arguments);
-}
-
-std::unique_ptr<grpc::ClientContext> As(const std::string& token) {
-  auto context = std::make_unique<grpc::ClientContext>();
-  context->AddMetadata("authorization", "Bearer " + token);
-  return context;
-}
-
-// The flood, in a process of its own.
-
-// How the calls ended.
-struct FloodCounts {
-  std::atomic<int64_t> served = 0, refused = 0, given_up = 0, unconnected = 0;
-};
-
-// Repeats a call until it is told to stop.
-class Repeater {
- public:
-  // `patience_ms`: of a call; 0: it waits for its answer.
-  Repeater(v1::Coordinator::Stub& stub, const std::string& token, int patience_ms,
-           const std::atomic<bool>& stop, FloodCounts& counts, std::atomic<int>& left)
-      : stub_(stub),
-        token_(token),
-        patience_ms_(patience_ms),
-        stop_(stop),
-        counts_(counts),
-        left_(left) {
-    Call();
-  }
-
- private:
-  void Call() {
-    context_ = As(token_);
-    if (patience_ms_ > 0) {
-      context_->set_deadline(std::chrono::system_clock::now() +
-                             std::chrono::milliseconds(patience_ms_));
-    }
-    answer_.Clear();
-    stub_.async()->ListJobs(context_.get(), &request_, &answer_,
-                            [this](const grpc::Status& status) { HandleEnd(status); });
-  }
-
-  void HandleEnd(const grpc::Status& status) {
-    const bool unconnected = status.error_code() == grpc::StatusCode::UNAVAILABLE;
-    ++(status.ok()                                                  ? counts_.served
-       : unconnected                                                ? counts_.unconnected
-       : status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ? counts_.given_up
-                                                                    : counts_.refused);
-    if (stop_) {
-      --left_;
-    } else if (unconnected) {
-      // A call without a connection fails at once: repeating it would load this process alone.
-      pause_ = std::make_unique<grpc::Alarm>();
-      pause_->Set(std::chrono::system_clock::now() + std::chrono::milliseconds(10),
-                  [this](bool /*is_time*/) { Call(); });
-    } else {
-      Call();
-    }
-  }
-
-  v1::Coordinator::Stub& stub_;
-  const std::string& token_;
-  const int patience_ms_;
-  const std::atomic<bool>& stop_;
-  FloodCounts& counts_;
-  std::atomic<int>& left_;
-  std::unique_ptr<grpc::ClientContext> context_;
-  std::unique_ptr<grpc::Alarm> pause_;
-  const v1::ListJobsRequest request_;
-  v1::ListJobsResponse answer_;
-};
-
-TlsFiles FilesOf(const std::string& directory, const std::string& name) {
-  return {.certificate = absl::StrCat(directory, "/", name, ".pem"),
-          .key = absl::StrCat(directory, "/", name, "-key.pem"),
-          .authority = directory + "/lab-ca.pem"};
-}
-
-struct FloodSetting {
-  std::string target, token;
-  std::string files;  // directory of the certificates
-  int connections = 16;
-  int calls = 16;       // in flight on each connection
-  int patience_ms = 0;  // as above
-  double seconds = 5;
-};
-
-int Flood(const FloodSetting& setting) {
-  setpriority(PRIO_PROCESS, 0, std::min(getpriority(PRIO_PROCESS, 0) + kFloodNicer, 19));
-  std::vector<std::unique_ptr<v1::Coordinator::Stub>> stubs;
-  for (int i = 0; i < setting.connections; ++i) {
-    stubs.push_back(
-        v1::Coordinator::NewStub(ConnectTo(setting.target, FilesOf(setting.files, "client"))));
-  }
-  std::atomic<bool> stop = false;
-  FloodCounts counts;
-  std::atomic<int> left = setting.connections * setting.calls;
-  std::vector<std::unique_ptr<Repeater>> repeaters;
-  const auto start = Clock::now();
-  for (const auto& stub : stubs) {
-    for (int i = 0; i < setting.calls; ++i) {
-      repeaters.push_back(std::make_unique<Repeater>(*stub, setting.token, setting.patience_ms,
-                                                     stop, counts, left));
-    }
-  }
-  std::this_thread::sleep_for(std::chrono::duration<double>(setting.seconds));
-  stop = true;
-  while (left > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  std::printf("%lld %lld %lld %.3f\n", static_cast<long long>(counts.served),
-              static_cast<long long>(counts.refused), static_cast<long long>(counts.given_up),
-              Since(start));
-  return 0;
-}
-
-// The bare server, in a process of its own: any call is refused.
-class RefuseAll : public grpc::CallbackGenericService {
-  class Refused : public grpc::ServerGenericBidiReactor {
-   public:
-    Refused() { Finish({grpc::StatusCode::RESOURCE_EXHAUSTED, "refused"}); }
-    void OnDone() override { delete this; }
-  };
-  grpc::ServerGenericBidiReactor* CreateReactor(
-      grpc::GenericCallbackServerContext* /*context*/) override {
-    return new Refused;
-  }
-};
-
-int ServeBare(const FloodSetting& setting) {
-  const auto credentials = Credentials::Make(FilesOf(setting.files, "coordinator"));
-  RefuseAll service;
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort("127.0.0.1:0", (*credentials)->ForServer(), &port);
-  builder.RegisterCallbackGenericService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) return 1;
-  std::printf("%d\n", port);
-  std::fflush(stdout);
-  std::this_thread::sleep_for(std::chrono::duration<double>(setting.seconds));
-  server->Shutdown(std::chrono::system_clock::now());
-  return 0;
-}
-
-// The measurement.
 
 struct Setting {
   std::string directory = "/tmp";
@@ -281,7 +122,7 @@ class FloodedCoordinator {
 
   enum class Beside { kNothing, kBare, kPatient, kImpatient };
 
-  // A phase: seconds of each honest call.
+  // Runs one phase. Returns the seconds of each honest call.
   std::vector<double> Measure(Beside beside) {
     FILE* bare = nullptr;
     FILE* flood = nullptr;
@@ -296,7 +137,7 @@ class FloodedCoordinator {
       flood = RunFlood(coordinator_->address(),
                        beside == Beside::kImpatient ? setting_.patience_ms : 0);
     }
-    // Its connections are made and its burst is spent before the measured phase.
+    // Let the flood connect and spend its burst before anything is measured.
     if (beside != Beside::kNothing) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     const double cpu = coordinator_->CpuSeconds();
     const auto start = Clock::now();
@@ -352,7 +193,7 @@ class FloodedCoordinator {
     return absl::InternalError(absl::StrCat("token: ", status.error_message()));
   }
 
-  // A subcommand of this program, whose output can be read.
+  // Starts a subcommand of this program. Its output can be read.
   static FILE* Run(const std::string& subcommand) {
     std::error_code error;
     return popen(
@@ -368,8 +209,8 @@ class FloodedCoordinator {
                             " --seconds ", setting_.flood.seconds + 1));
   }
 
-  // Calls at the fixed pace, whatever the answers take: a call that is late counts from when it was
-  // due.
+  // Calls at the fixed pace, however long answers take: a call that begins late is timed from when
+  // it was due.
   std::vector<double> Pace(int caller) {
     v1::Coordinator::Stub& stub = *stubs_[static_cast<size_t>(caller)];
     const auto step = std::chrono::duration_cast<Clock::duration>(

@@ -3,7 +3,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/files/files.h"
 #include "common/files/staged_file.h"
 #include "common/process/process.h"
@@ -40,6 +43,13 @@ bool GetProcess(const json& from, ClusterProcess& process) {
 }  // namespace
 
 std::string WorkerRole(int number) { return absl::StrCat("worker-", number); }
+
+int WorkerNumber(absl::string_view name) {
+  int number = 0;
+  const bool numbered =
+      absl::ConsumePrefix(&name, "worker-") && absl::SimpleAtoi(name, &number) && number > 0;
+  return numbered ? number : 0;
+}
 
 std::vector<std::string> ClusterRecord::Roles() const {
   std::vector<std::string> roles = {kCoordinatorRole};

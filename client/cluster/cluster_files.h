@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/remote/coordinator_client.h"
 #include "common/process/process.h"
 
@@ -29,7 +30,8 @@ namespace nibble {
 
 inline constexpr char kCoordinatorRole[] = "coordinator";
 
-std::string WorkerRole(int number);  // from 1
+std::string WorkerRole(int number);        // from 1
+int WorkerNumber(absl::string_view role);  // 0: not a worker
 
 struct ClusterPaths {
   std::string directory;  // absolute

@@ -1,18 +1,13 @@
 #include "client/cluster/local_cluster.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cluster/identity_files.h"
@@ -37,11 +32,6 @@ constexpr char kUpReason[] = "the cluster is up again";
 
 constexpr absl::Duration kServesPatience = absl::Milliseconds(500);
 
-absl::StatusOr<std::vector<v1::Worker>> ListWorkers(const CoordinatorClient& client) {
-  NIBBLE_ASSIGN_OR_RETURN(const v1::ListWorkersResponse all, client.CallAllPages(kListWorkers));
-  return std::vector<v1::Worker>(all.workers().begin(), all.workers().end());
-}
-
 // The worker's incarnation, which it writes before it first connects; 0: none yet.
 int64_t IncarnationOf(const std::string& data) {
   std::ifstream file(data + "/incarnation");
@@ -49,14 +39,6 @@ int64_t IncarnationOf(const std::string& data) {
   int64_t incarnation = 0;
   if (!std::getline(file, line) || !absl::SimpleAtoi(line, &incarnation)) return 0;
   return incarnation;
-}
-
-// Of "worker-1", "worker-2", …; 0: not a worker.
-int WorkerNumber(absl::string_view name) {
-  int number = 0;
-  const bool numbered =
-      absl::ConsumePrefix(&name, "worker-") && absl::SimpleAtoi(name, &number) && number > 0;
-  return numbered ? number : 0;
 }
 
 // The requested shape; FailedPrecondition if the running cluster cannot be changed to it.
@@ -131,6 +113,11 @@ CoordinatorClient LocalCluster::Connect(const std::string& address) const {
                             .fails_at_once = true,
                             .access = access.ok() ? *std::move(access) : ClientAccess(),
                             .author = AuthorName()});
+}
+
+absl::StatusOr<std::vector<v1::Worker>> LocalCluster::ListWorkers(const CoordinatorClient& client) {
+  NIBBLE_ASSIGN_OR_RETURN(const v1::ListWorkersResponse all, client.CallAllPages(kListWorkers));
+  return std::vector<v1::Worker>(all.workers().begin(), all.workers().end());
 }
 
 std::vector<std::string> LocalCluster::Arguments(const std::string& role,
@@ -274,26 +261,6 @@ absl::Status LocalCluster::OpenWorkers(const std::string& address) const {
   return absl::OkStatus();
 }
 
-absl::Status LocalCluster::ChooseDashboardPorts(ClusterRecord& record) const {
-  DashboardPorts& ports = record.dashboards;
-  const std::pair<const char*, int*> choices[] = {{kCoordinatorRole, &ports.coordinator_http},
-                                                  {kPrometheusRole, &ports.prometheus},
-                                                  {kGrafanaRole, &ports.grafana}};
-  const bool prometheus_runs = record.Alive(kPrometheusRole) != nullptr;
-  for (const auto& [role, port] : choices) {
-    const bool runs = record.Alive(role) != nullptr;
-    if (runs && *port == 0) {
-      return absl::FailedPreconditionError(
-          "dashboards: the coordinator runs without a known address of its metrics; run 'nibble "
-          "cluster down' first, then 'nibble cluster up --dashboards'");
-    }
-    // A Prometheus that runs knows the coordinator's port.
-    if (runs || (*port != 0 && (prometheus_runs || IsPortFree(*port)))) continue;
-    NIBBLE_ASSIGN_OR_RETURN(*port, ChooseFreePort());
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<size_t> LocalCluster::StartDashboards(ClusterRecord& record) {
   NIBBLE_RETURN_IF_ERROR(WriteDashboardFiles(
       paths_, record.dashboards, IsSecure() ? LocalIdentity(paths_.directory).AlertToken() : ""));
@@ -313,8 +280,7 @@ absl::StatusOr<size_t> LocalCluster::StartDashboards(ClusterRecord& record) {
 absl::Status LocalCluster::AwaitListening(const std::string& role,
                                           const ClusterRecord& record) const {
   const auto deadline = SteadyClock::now() + options_.patience;
-  const int port =
-      role == kPrometheusRole ? record.dashboards.prometheus : record.dashboards.grafana;
+  const int port = DashboardPort(role, record.dashboards);
   const ProcessIdentity process = record.processes.at(role).identity;
   while (!IsListening(port)) {
     if (AwaitAnyEnd({process}, kPollPause)) {
@@ -443,116 +409,6 @@ absl::StatusOr<LocalCluster::Status> LocalCluster::GetStatus() const {
   NIBBLE_ASSIGN_OR_RETURN(const v1::ListJobsResponse jobs, client.CallAllPages(kListJobs));
   for (const v1::Job& job : jobs.jobs()) ++status.jobs[job.state()];
   return status;
-}
-
-namespace {
-
-constexpr milliseconds kLeftoverPatience(10'000);
-constexpr milliseconds kAtOnce(0);
-
-milliseconds Left(SteadyClock::time_point deadline) {
-  return std::max(kAtOnce, std::chrono::ceil<milliseconds>(deadline - SteadyClock::now()));
-}
-
-}  // namespace
-
-void LocalCluster::DrainWorkers(const std::string& address, milliseconds grace) const {
-  const CoordinatorClient client = Connect(address);
-  absl::StatusOr<std::vector<v1::Worker>> workers = ListWorkers(client);
-  if (!workers.ok()) return;
-  for (const v1::Worker& worker : *workers) {
-    // Leave drains by users alone.
-    if (worker.mode() == v1::WORKER_MODE_DRAINING) continue;
-    v1::DrainWorkerRequest request;
-    request.set_worker(worker.identity().name());
-    request.set_reason(kDownReason);
-    const absl::Status status = client.Call(kDrainWorker, request).status();
-    if (!status.ok()) {
-      Say(absl::StrCat("cannot drain ", worker.identity().name(), ": ",
-                       std::string(status.message())));
-    }
-  }
-  const auto deadline = SteadyClock::now() + grace;
-  const absl::StatusOr<ClusterRecord> record = ReadRecord();
-  if (!record.ok() || record->Alive(kCoordinatorRole) == nullptr) return;
-  const ProcessIdentity coordinator = record->processes.at(kCoordinatorRole).identity;
-  bool reported = false;
-  while (true) {
-    workers = ListWorkers(client);
-    if (!workers.ok()) return;
-    const bool busy = std::any_of(workers->begin(), workers->end(), [](const v1::Worker& worker) {
-      return worker.present() && worker.used_slots() > 0;
-    });
-    if (!busy) return;
-    if (!std::exchange(reported, true)) Say("waiting for jobs to take a checkpoint");
-    if (AwaitAnyEnd({coordinator}, std::min(kPollPause, Left(deadline)))) return;
-    if (SteadyClock::now() >= deadline) {
-      Say("some jobs took no checkpoint in time; they will resume from their last ones");
-      return;
-    }
-  }
-}
-
-absl::Status LocalCluster::EndRole(const std::string& role, ClusterRecord& record,
-                                   milliseconds grace) const {
-  const auto at = record.processes.find(role);
-  if (at == record.processes.end()) return absl::OkStatus();
-  NIBBLE_ASSIGN_OR_RETURN(const bool ended, EndProcess(at->second.identity, grace));
-  if (!ended) Say(absl::StrCat(role, " did not end after SIGTERM and was killed"));
-  // Ranks that the worker did not end.
-  const std::string ranks = paths_.Data(role) + "/processes";
-  if (std::filesystem::exists(ranks)) {
-    NIBBLE_RETURN_IF_ERROR(KillLeftovers(ranks, kLeftoverPatience).status());
-  }
-  record.processes.erase(at);
-  return WriteClusterRecord(paths_, record);
-}
-
-absl::Status LocalCluster::Down(milliseconds grace) {
-  NIBBLE_ASSIGN_OR_RETURN(const FileLock lock, LockDirectory());
-  NIBBLE_ASSIGN_OR_RETURN(ClusterRecord record, ReadRecord());
-  const auto deadline = SteadyClock::now() + grace;
-  if (record.Alive(kCoordinatorRole) != nullptr) {
-    DrainWorkers(absl::StrCat("127.0.0.1:", record.shape.port), grace / 2);
-  }
-  std::vector<std::string> roles;
-  for (const auto& [role, process] : record.processes) roles.push_back(role);
-  // Workers first, so that the coordinator receives their last reports.
-  std::stable_partition(roles.begin(), roles.end(), IsWorker);
-  for (const std::string& role : roles) {
-    if (const ClusterProcess* const process = record.Alive(role);
-        process != nullptr && IsWorker(role)) {
-      SignalProcess(process->identity, SIGTERM);
-    }
-  }
-  for (const std::string& role : roles) {
-    NIBBLE_RETURN_IF_ERROR(EndRole(role, record, Left(deadline)));
-  }
-  return RemoveTree(paths_.Address());
-}
-
-absl::Status LocalCluster::Purge() {
-  NIBBLE_ASSIGN_OR_RETURN(const FileLock lock, LockDirectory());
-  NIBBLE_ASSIGN_OR_RETURN(const ClusterRecord record, ReadRecord());
-  if (record.AnyAlive()) {
-    return absl::FailedPreconditionError(
-        "the cluster is up and uses its data; run 'nibble cluster down' first");
-  }
-  // Remove only the cluster's files: the directory may have existed before. Workers of an earlier,
-  // larger cluster are not in the record. The lock is last: without its file another process could
-  // start the cluster while its data is removed.
-  std::vector<std::string> stored = {paths_.Data(kCoordinatorRole), paths_.Data(kPrometheusRole),
-                                     paths_.Data(kGrafanaRole), paths_.Logs(),
-                                     LocalIdentity(paths_.directory).directory};
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(paths_.directory));
-  for (const std::string& name : names) {
-    if (WorkerNumber(name) > 0) stored.push_back(paths_.Data(name));
-  }
-  stored.insert(stored.end(), {paths_.Address(), paths_.Record(), paths_.Lock()});
-  for (const std::string& path : stored) NIBBLE_RETURN_IF_ERROR(RemoveTree(path));
-  std::error_code not_empty;
-  std::filesystem::remove(paths_.directory, not_empty);
-  return absl::OkStatus();
 }
 
 }  // namespace nibble

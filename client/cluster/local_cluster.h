@@ -118,14 +118,13 @@ class LocalCluster {
   // is not secure run.
   absl::Status PrepareIdentity(const Wish& wish, const ClusterRecord& record) const;
   CoordinatorClient Connect(const std::string& address) const;
+  static absl::StatusOr<std::vector<v1::Worker>> ListWorkers(const CoordinatorClient& client);
   // Serialises changes of the cluster, also among processes. Waits for the lock.
   absl::StatusOr<FileLock> LockDirectory() const;
   absl::StatusOr<ClusterRecord> ReadRecord() const;
   absl::Status StartLocked(const std::string& role, ClusterRecord& record);
   DetachedProgram ProgramOf(const std::string& role, const ClusterRecord& record) const;
   std::vector<std::string> Arguments(const std::string& role, const ClusterRecord& record) const;
-  // Chooses the ports of dashboards that do not run yet.
-  absl::Status ChooseDashboardPorts(ClusterRecord& record) const;
   // Starts those that do not run, and waits until they listen. Returns the number started.
   absl::StatusOr<size_t> StartDashboards(ClusterRecord& record);
   absl::Status AwaitListening(const std::string& role, const ClusterRecord& record) const;

@@ -4,12 +4,14 @@
 
 #include <filesystem>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/cluster/local_processes.h"
 #include "common/files/files.h"
 #include "common/files/staged_file.h"
 #include "common/status_macros.h"
@@ -46,10 +48,6 @@ std::string GrafanaHome(const std::string& program) {
     if (fs::exists(home / "conf" / "defaults.ini", error)) return home.string();
   }
   return "";
-}
-
-int PortOf(absl::string_view role, const DashboardPorts& ports) {
-  return role == kPrometheusRole ? ports.prometheus : ports.grafana;
 }
 
 // The configuration for the coordinator of this cluster.
@@ -97,8 +95,32 @@ absl::Status WriteDashboardFiles(const ClusterPaths& paths, const DashboardPorts
   return absl::OkStatus();
 }
 
+absl::Status ChooseDashboardPorts(ClusterRecord& record) {
+  DashboardPorts& ports = record.dashboards;
+  const std::pair<const char*, int*> choices[] = {{kCoordinatorRole, &ports.coordinator_http},
+                                                  {kPrometheusRole, &ports.prometheus},
+                                                  {kGrafanaRole, &ports.grafana}};
+  const bool prometheus_runs = record.Alive(kPrometheusRole) != nullptr;
+  for (const auto& [role, port] : choices) {
+    const bool runs = record.Alive(role) != nullptr;
+    if (runs && *port == 0) {
+      return absl::FailedPreconditionError(
+          "dashboards: the coordinator runs without a known address of its metrics; run 'nibble "
+          "cluster down' first, then 'nibble cluster up --dashboards'");
+    }
+    // A Prometheus that runs knows the coordinator's port.
+    if (runs || (*port != 0 && (prometheus_runs || IsPortFree(*port)))) continue;
+    NIBBLE_ASSIGN_OR_RETURN(*port, ChooseFreePort());
+  }
+  return absl::OkStatus();
+}
+
+int DashboardPort(absl::string_view role, const DashboardPorts& ports) {
+  return role == kPrometheusRole ? ports.prometheus : ports.grafana;
+}
+
 std::string DashboardUrl(absl::string_view role, const DashboardPorts& ports) {
-  return absl::StrCat("http://127.0.0.1:", PortOf(role, ports));
+  return absl::StrCat("http://127.0.0.1:", DashboardPort(role, ports));
 }
 
 DetachedProgram DashboardProgram(const std::string& role, const DashboardPrograms& programs,

@@ -33,6 +33,12 @@ struct DashboardPrograms {
 // Debian's package, if there is no Prometheus.
 absl::StatusOr<DashboardPrograms> FindDashboardPrograms(absl::string_view search_path);
 
+int DashboardPort(absl::string_view role, const DashboardPorts& ports);
+
+// Chooses ports for the dashboards and for the coordinator's metrics, unless they run already.
+// FailedPrecondition: the coordinator runs, and the port of its metrics is not known.
+absl::Status ChooseDashboardPorts(ClusterRecord& record);
+
 // Writes the files of deploy/ for these ports; replaces earlier ones. `alert_token`: the file with
 // which Prometheus may send alerts to the coordinator; empty: none is needed.
 absl::Status WriteDashboardFiles(const ClusterPaths& paths, const DashboardPorts& ports,

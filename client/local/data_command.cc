@@ -12,7 +12,7 @@
 #include "client/shell/output.h"
 #include "common/command_line/command_line.h"
 #include "worker/corpus/text_corpus.h"
-#include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/sentencepiece_training.h"
 #include "worker/trainer/data/token_source.h"
 
 namespace nibble {

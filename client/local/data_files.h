@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "client/shell/output.h"
 #include "worker/corpus/text_shards.h"
-#include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/sentencepiece_training.h"
 #include "worker/trainer/data/token_source.h"
 
 namespace nibble {

@@ -11,6 +11,7 @@
 #include "client/remote/enum_words.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
+#include "client/remote/loss_comparison.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/verb.h"

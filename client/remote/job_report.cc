@@ -18,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "client/remote/event_lines.h"
 #include "client/remote/job_text.h"
+#include "client/remote/loss_comparison.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/verb.h"

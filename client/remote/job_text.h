@@ -1,4 +1,4 @@
-// Jobs, their events and recipes, and the comparison of their losses, as text for people.
+// Jobs, their events and their recipes as text for people.
 //
 // Thread-safety: values and pure functions.
 #ifndef NIBBLE_CLIENT_REMOTE_JOB_TEXT_H_
@@ -8,10 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "client/shell/output.h"
 #include "proto/nibble/v1/job.pb.h"
-#include "proto/nibble/v1/metrics.pb.h"
 #include "proto/nibble/v1/recipe.pb.h"
 
 namespace nibble {
@@ -46,42 +43,6 @@ v1::RecipeChange ChangeMessage(const Recipe& change);
 
 // "nvfp4, fprop=bf16, last 8 blocks:fprop=bf16,wgrad=mxfp8"
 std::string RecipeText(const v1::Recipe& recipe);
-
-// More samples than a coordinator stores per job, so that it does not thin them: thinning could
-// remove the steps that jobs have in common.
-inline constexpr int kMostComparedSamples = 1 << 20;
-
-struct LossSeries {
-  std::string job;
-  std::vector<v1::StepSample> samples;  // by step
-};
-
-// What is equal for all jobs in a row of a comparison: the step, or the tokens trained on, which
-// compare jobs with different numbers of tokens per step.
-enum class ComparedBy : uint8_t { kStep, kTokens };
-
-struct ComparedLosses {
-  int64_t at = 0;              // step or tokens
-  std::vector<double> losses;  // by job
-};
-
-struct Comparison {
-  std::vector<std::string> jobs;
-  ComparedBy by = ComparedBy::kStep;
-  std::vector<ComparedLosses> rows;
-};
-
-// By step: the steps that were sampled of every job. By tokens: the samples of the first job within
-// the ranges of all others, whose losses are those on the straight line between their finite
-// samples before and after it. NotFound, naming the jobs, if one has no samples or nothing is in
-// common.
-absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs,
-                                         ComparedBy by = ComparedBy::kStep);
-
-// The table has at most `rows` evenly spaced rows (0: all), including the last one, and the
-// difference of each job from the first, in nats and in percent of the first. JSON and CSV have
-// every row. `print`: the value of --output.
-Reply ComparisonReply(const Comparison& comparison, int rows, const std::string& print);
 
 }  // namespace nibble
 

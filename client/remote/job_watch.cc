@@ -18,6 +18,7 @@
 #include "client/remote/event_lines.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
+#include "client/remote/loss_comparison.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/run_watch.h"

@@ -188,6 +188,10 @@ RunRecord RunEvents::Finish() {
   return all;
 }
 
+bool OnlyObserved(std::string_view text) {
+  return text.find(" guard: observed") != std::string_view::npos;
+}
+
 void AddSamples(const std::vector<v1::StepSample>& samples, RunRecord& record) {
   for (const v1::StepSample& sample : samples) {
     record.steps.try_emplace(sample.step(),

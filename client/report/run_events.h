@@ -116,6 +116,9 @@ class RunEvents {
   std::map<std::string, int32_t> layers_, operands_, formats_;
 };
 
+// Whether the text of a guard's note is that of a decision that changed nothing.
+bool OnlyObserved(std::string_view text);
+
 // Adds the coordinator's samples of steps that the log does not have.
 void AddSamples(const std::vector<v1::StepSample>& samples, RunRecord& record);
 

@@ -14,6 +14,7 @@
 #include "client/remote/coordinator_client.h"
 #include "client/remote/enum_words.h"
 #include "client/remote/job_text.h"
+#include "client/remote/loss_comparison.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/terminal.h"
 #include "common/counted.h"

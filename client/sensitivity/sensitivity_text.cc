@@ -40,6 +40,13 @@ Json NumberJson(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
 }
 
+std::optional<double> MeanOf(const std::optional<Estimate>& estimate) {
+  return estimate ? std::optional(estimate->mean) : std::nullopt;
+}
+std::optional<double> ErrorOf(const std::optional<Estimate>& estimate) {
+  return estimate ? estimate->error : std::nullopt;
+}
+
 Json ArmJson(const Experiment& experiment, const Outline& outline, const RankedArm& ranked,
              const std::vector<ForkResult>& forks) {
   const Arm& arm = experiment.arms[ranked.arm];
@@ -47,21 +54,12 @@ Json ArmJson(const Experiment& experiment, const Outline& outline, const RankedA
   for (const int64_t layer : arm.group.layers) {
     json["layers"].push_back(outline.linears[static_cast<size_t>(layer)].name);
   }
-  std::optional<double> mean, error, share, share_error;
-  if (ranked.improvement) {
-    mean = ranked.improvement->mean;
-    error = ranked.improvement->error;
-  }
-  if (ranked.share) {
-    share = ranked.share->mean;
-    share_error = ranked.share->error;
-  }
   json["repeats"] = ranked.improvement ? ranked.improvement->count : 0;
-  json["improvement"] = NumberJson(mean);
-  json["standard_error"] = NumberJson(error);
+  json["improvement"] = NumberJson(MeanOf(ranked.improvement));
+  json["standard_error"] = NumberJson(ErrorOf(ranked.improvement));
   json["significant"] = ranked.improvement && ranked.improvement->significant();
-  json["share_of_gap"] = NumberJson(share);
-  json["share_standard_error"] = NumberJson(share_error);
+  json["share_of_gap"] = NumberJson(MeanOf(ranked.share));
+  json["share_standard_error"] = NumberJson(ErrorOf(ranked.share));
   json["gemm_time_of_16_bit"] = arm.gemm_time;
   json["added_gemm_time"] = ranked.added_time;
   json["forks"] = Json::array();
@@ -79,20 +77,12 @@ std::string CsvRow(const Experiment& experiment, const RankedArm& ranked) {
   const auto number = [](const std::optional<double>& value) {
     return value ? absl::StrFormat("%.9g", *value) : "";
   };
-  std::optional<double> mean, error, share, share_error;
-  if (ranked.improvement) {
-    mean = ranked.improvement->mean;
-    error = ranked.improvement->error;
-  }
-  if (ranked.share) {
-    share = ranked.share->mean;
-    share_error = ranked.share->error;
-  }
-  return absl::StrCat(
-      ArmName(arm), ",", arm.group.layers.size(), ",",
-      ranked.improvement ? ranked.improvement->count : 0, ",", number(mean), ",", number(error),
-      ",", ranked.improvement && ranked.improvement->significant() ? "yes" : "no", ",",
-      number(share), ",", number(share_error), ",", number(ranked.added_time), "\n");
+  return absl::StrCat(ArmName(arm), ",", arm.group.layers.size(), ",",
+                      ranked.improvement ? ranked.improvement->count : 0, ",",
+                      number(MeanOf(ranked.improvement)), ",", number(ErrorOf(ranked.improvement)),
+                      ",", ranked.improvement && ranked.improvement->significant() ? "yes" : "no",
+                      ",", number(MeanOf(ranked.share)), ",", number(ErrorOf(ranked.share)), ",",
+                      number(ranked.added_time), "\n");
 }
 
 std::string Suggestion(const Experiment& experiment, const Ranking& ranking, bool running) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "kernels/gemm/expand.h"
+#include "kernels/gemm/plain_operand.h"
 #include "kernels/gemm/tile_loops.h"
 
 namespace nibble {
@@ -115,39 +116,17 @@ absl::Status CpuGemm::Reserve(Buffer& buffer, int64_t bytes) {
 
 absl::StatusOr<OperandView> CpuGemm::Prepare(const GemmOperand& operand, DType dtype,
                                              Buffer& buffer) {
-  const uint16_t* bf16 = nullptr;  // if there is one to start from
-  bool transposed = false;         // stored as the transpose of the source
-  int64_t stride = operand.cols();
-  if (!operand.is_quantized()) {
-    const ConstMatrix& x = operand.matrix();
-    const bool lines_first = operand.contract == Contract::kCols;
-    if (x.dtype == dtype) return OperandView{x.data, dtype, lines_first, x.stride};
-    bf16 = static_cast<const uint16_t*>(x.data);
-    stride = x.stride;
-  } else {
-    const QuantizedTensor& tensor = operand.quantized();
-    bf16 = tensor.emulated();
-    transposed = tensor.is_column() && tensor.emulated_layout() != EmulatedLayout::kSource;
-  }
-  const int64_t stored_rows = transposed ? operand.cols() : operand.rows();
-  const int64_t stored_cols = transposed ? operand.rows() : operand.cols();
-  if (transposed) stride = stored_cols;
-  const bool lines_first = (operand.contract == Contract::kCols) != transposed;
-  if (bf16 != nullptr && dtype == DType::kBf16) {
-    return OperandView{bf16, dtype, lines_first, stride};
-  }
-
-  absl::Status status = Reserve(buffer, stored_rows * stored_cols * DTypeBytes(dtype));
-  if (!status.ok()) return status;
-  if (bf16 != nullptr) {
-    Widen(bf16, stored_rows, stored_cols, stride, pool_, buffer.data<float>());
+  const PlainOperand plain = PlainOf(operand, dtype);
+  if (plain.is_ready) return OperandView{plain.data, dtype, plain.k_major, plain.stride};
+  NIBBLE_RETURN_IF_ERROR(Reserve(buffer, plain.rows * plain.cols * DTypeBytes(dtype)));
+  if (plain.bf16 != nullptr) {
+    Widen(plain.bf16, plain.rows, plain.cols, plain.stride, pool_, buffer.data<float>());
   } else if (dtype == DType::kF32) {
-    status = ExpandOperand(operand.quantized(), &pool_, buffer.data<float>());
+    NIBBLE_RETURN_IF_ERROR(ExpandOperand(operand.quantized(), &pool_, buffer.data<float>()));
   } else {
-    status = ExpandOperand(operand.quantized(), &pool_, buffer.data<uint16_t>());
+    NIBBLE_RETURN_IF_ERROR(ExpandOperand(operand.quantized(), &pool_, buffer.data<uint16_t>()));
   }
-  if (!status.ok()) return status;
-  return OperandView{buffer.data(), dtype, lines_first, stored_cols};
+  return OperandView{buffer.data(), dtype, plain.k_major, plain.cols};
 }
 
 absl::Status CpuGemm::Gemm(const GemmRequest& request) {

@@ -6,22 +6,17 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/process/guard_testing.h"
@@ -29,13 +24,13 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/coordinator.grpc.pb.h"
+#include "tests/cluster/accepted_job.h"
 #include "tests/cluster/chaos_plan.h"
 #include "tests/cluster/cluster_bed.h"
 
 namespace nibble {
 namespace {
 
-using nlohmann::json;
 using std::chrono::milliseconds;
 
 int fault_count = 13;
@@ -52,17 +47,6 @@ constexpr milliseconds kPastLease = ClusterBed::kShortLease + milliseconds(400);
 constexpr milliseconds kRankStopTime(700);
 constexpr milliseconds kDiskFullTime(700);
 constexpr int kWatches = 100;
-
-// What the coordinator acknowledged about one job.
-struct Accepted {
-  std::string job;
-  TinyJob spec;
-  std::map<std::string, int> hits_before;  // by worker: faults there before submission
-  bool changes_now = false;                // its recipe changes at unpredictable steps
-  bool restored = false;                   // a restored store may lack acknowledged changes
-  int64_t checkpoints = 0;                 // requested
-  std::map<int64_t, int64_t> revisions;    // requested first step by number
-};
 
 class Chaos : public testing::Test {
  protected:
@@ -81,7 +65,7 @@ class Chaos : public testing::Test {
   // Three kinds in turn: one rank without changes, two ranks whose recipe changes at a step, one
   // rank whose recipe changes on request.
   void SubmitNext() {
-    Accepted accepted;
+    AcceptedJob accepted;
     const size_t kind = jobs_.size() % 3;
     accepted.spec = {
         .name = absl::StrCat("kind", kind), .ranks = kind == 1 ? 2 : 1, .steps = 400, .every = 20};
@@ -97,36 +81,36 @@ class Chaos : public testing::Test {
     }
     jobs_.push_back(std::move(accepted));
   }
-  bool IsUnderWay(const Accepted& accepted) {
+  bool IsUnderWay(const AcceptedJob& accepted) {
     const v1::JobState state = bed_.watch().Of(accepted.job).job.state();
     return state != v1::JOB_STATE_SUCCEEDED && state != v1::JOB_STATE_FAILED;
   }
-  std::vector<Accepted*> UnderWay() {
-    std::vector<Accepted*> under_way;
-    for (Accepted& accepted : jobs_) {
+  std::vector<AcceptedJob*> UnderWay() {
+    std::vector<AcceptedJob*> under_way;
+    for (AcceptedJob& accepted : jobs_) {
       if (IsUnderWay(accepted)) under_way.push_back(&accepted);
     }
     return under_way;
   }
   // Requests of users, independent of the faults.
   void Ask(const PlannedFault& planned) {
-    const std::vector<Accepted*> under_way = UnderWay();
-    Accepted& accepted = *under_way[planned.job % under_way.size()];
+    const std::vector<AcceptedJob*> under_way = UnderWay();
+    AcceptedJob& accepted = *under_way[planned.job % under_way.size()];
     v1::CheckpointJobResponse response;
     const absl::Status status =
         bed_.Call(kCheckpointJob, OfJob<v1::CheckpointJobRequest>(accepted.job), &response);
     if (status.ok()) ++accepted.checkpoints;
     EXPECT_TRUE(status.ok() || status.code() == absl::StatusCode::kFailedPrecondition)
         << status.message();
-    for (Accepted* const one : under_way) {
+    for (AcceptedJob* const one : under_way) {
       if (!one->changes_now || one->revisions.size() >= 8) continue;
       ChangeWhileRanksAreSilent(*one);
       break;
     }
   }
-  // A change for a step that ranks run while the coordinator hears nothing from them, then one for
-  // the earlier step that it last heard of: the first was in effect although it was superseded.
-  void ChangeWhileRanksAreSilent(Accepted& accepted) {
+  // A change for a step that ranks run while their reports are held up, then one for the earlier
+  // step of the last report: the first was in effect although it was superseded.
+  void ChangeWhileRanksAreSilent(AcceptedJob& accepted) {
     const int64_t step = bed_.Describe(accepted.job).next_step() + kStepsAhead;
     ChangeRecipe(absl::StrCat("step:", step), "wgrad", accepted);
     LetPass(kReportTime);
@@ -144,7 +128,7 @@ class Chaos : public testing::Test {
                 status.code() == absl::StatusCode::kInvalidArgument)
         << status.message();
   }
-  void ChangeRecipe(const std::string& at, const std::string& field, Accepted& accepted) {
+  void ChangeRecipe(const std::string& at, const std::string& field, AcceptedJob& accepted) {
     const std::string value = accepted.revisions.size() / 2 % 2 == 0 ? "bf16" : "nvfp4";
     v1::SetRecipeResponse changed;
     const absl::Status status =
@@ -163,8 +147,7 @@ class Chaos : public testing::Test {
     for (const auto& [role, process] : record->processes) processes.push_back(process.identity);
     EXPECT_FALSE(AwaitAnyEnd(processes, time)) << "a process of the cluster ended unexpectedly";
   }
-  // A running rank. While jobs are unfinished, one appears sooner or later; all jobs may have ended
-  // since the fault began.
+  // A running rank. Waits for one, and submits a job if all have ended since the fault began.
   ClusterBed::Rank SomeRank(uint32_t number) {
     for (int tries = 0; tries < 1000; ++tries) {
       const auto ranks = bed_.LiveRanks();
@@ -233,7 +216,7 @@ class Chaos : public testing::Test {
         bed_.SetFull(worker, false);
         break;
       case Fault::kRemoveCheckpoints: {
-        const std::vector<Accepted*> under_way = UnderWay();
+        const std::vector<AcceptedJob*> under_way = UnderWay();
         if (under_way.empty()) break;
         const std::string job = under_way[planned.job % under_way.size()]->job;
         // Files that the daemon writes meanwhile may remain.
@@ -267,9 +250,9 @@ class Chaos : public testing::Test {
         int ended = 0;
         ASSERT_TRUE(words.size() > 4 && words[0] == "ended" && absl::SimpleAtoi(words[1], &ended))
             << flag;
-        const auto named = std::find_if(jobs_.begin(), jobs_.end(), [&](const Accepted& accepted) {
-          return words[4] == accepted.job + ";";
-        });
+        const auto named = std::find_if(
+            jobs_.begin(), jobs_.end(),
+            [&](const AcceptedJob& accepted) { return words[4] == accepted.job + ";"; });
         ASSERT_NE(named, jobs_.end()) << flag;
         const std::string& name = worker.identity().name();
         EXPECT_LE(ended, hits_[name] - named->hits_before[name])
@@ -285,8 +268,8 @@ class Chaos : public testing::Test {
     std::filesystem::remove_all(to);
     std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
   }
-  // Only their workers know jobs submitted after the copy was made. Those that no worker has begun
-  // are lost.
+  // Jobs that were submitted after the copy was made are known only to the workers that run them;
+  // those that no worker has begun are lost.
   void RestoreBackup() {
     bed_.Kill(kCoordinatorRole);
     if (std::filesystem::exists(backup_)) CopyStore(backup_, store_);
@@ -295,11 +278,11 @@ class Chaos : public testing::Test {
       const absl::Status ready = bed_.cluster().AwaitReady(role);
       ASSERT_TRUE(ready.ok()) << ready;
     }
-    for (Accepted& accepted : jobs_) {
+    for (AcceptedJob& accepted : jobs_) {
       accepted.restored = true;
       if (!IsKnown(accepted.job) && AnyWorkerHas(accepted.job)) Adopt(accepted.job);
     }
-    std::erase_if(jobs_, [this](const Accepted& accepted) {
+    std::erase_if(jobs_, [this](const AcceptedJob& accepted) {
       if (IsKnown(accepted.job)) return false;
       EXPECT_FALSE(AnyWorkerHas(accepted.job)) << accepted.job;
       std::printf("  %s is lost: it is not in the copy, and no worker had begun it\n",
@@ -322,7 +305,7 @@ class Chaos : public testing::Test {
     v1::AdoptJobResponse adopted;
     absl::Status status;
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    // Until the worker that ran it has reported it, not only one with replicas.
+    // Retry until the worker that ran the job has reported it: one with replicas does not suffice.
     do {
       status = bed_.Call(kAdoptJob, adopt, &adopted);
     } while ((status.code() == absl::StatusCode::kNotFound ||
@@ -347,163 +330,12 @@ class Chaos : public testing::Test {
     for (const auto& context : contexts) context->TryCancel();
   }
 
-  void Check(const Accepted& accepted) {
-    SCOPED_TRACE(accepted.job);
-    bed_.ExpectState(accepted.job, v1::JOB_STATE_SUCCEEDED);
-    CheckLosses(accepted);
-    CheckLast(accepted);
-    // A backup does not have what was acknowledged after it was made.
-    if (accepted.restored) return;
-    CheckRevisions(accepted);
-    CheckCheckpoints(accepted);
-  }
-  // The submitted job, with the changes at the steps at which they took effect.
-  static TinyJob WithTimeline(const Accepted& accepted,
-                              const std::vector<v1::RecipeRevision>& timeline) {
-    std::map<int64_t, std::map<std::string, std::string>> by_step;
-    for (const v1::RecipeRevision& revision : timeline) {
-      auto& fields = by_step[revision.first_step()];
-      fields.clear();
-      for (const v1::FieldSetting& setting : revision.recipe().set()) {
-        fields[setting.field()] = setting.value();
-      }
-    }
-    const auto words = [](const std::map<std::string, std::string>& fields) {
-      return absl::StrCat("{", absl::StrJoin(fields, ", ", absl::PairFormatter(": ")), "}");
-    };
-    TinyJob job = accepted.spec;
-    if (!by_step.at(0).empty()) {
-      job.recipe = absl::StrCat("{preset: nvfp4, set: ", words(by_step.at(0)), "}");
-    }
-    by_step.erase(0);
-    if (!by_step.empty()) job.more = "changes:\n";
-    for (const auto& [step, fields] : by_step) {
-      absl::StrAppend(&job.more, "  - {at: step:", step, ", set: ", words(fields), "}\n");
-    }
-    return job;
-  }
-  // The timeline from the ranks' own log: a revision wherever a step's recipe differs from that of
-  // the step before.
-  static std::vector<v1::RecipeRevision> TimelineOfLog(const std::vector<json>& log) {
-    std::map<int64_t, std::string> recipes;  // by revision, at this position of the log
-    std::map<int64_t, std::string> run;      // by step
-    for (const json& event : log) {
-      if (event.at("event") == "revision") recipes[event.at("revision")] = event.at("recipe");
-      if (event.at("event") == "step") run[event.at("step")] = recipes.at(event.at("revision"));
-    }
-    std::vector<v1::RecipeRevision> timeline;
-    std::string before;
-    for (const auto& [step, recipe] : run) {
-      if (recipe == before) continue;
-      v1::RecipeRevision& revision = timeline.emplace_back();
-      revision.set_first_step(step);
-      const json parsed = json::parse(recipe);
-      for (const json& one : parsed.at("set")) {
-        v1::FieldSetting& setting = *revision.mutable_recipe()->add_set();
-        setting.set_field(one.at("field"));
-        setting.set_value(one.at("value"));
-      }
-      before = recipe;
-    }
-    return timeline;
-  }
-  static int64_t RevisionAt(const std::vector<v1::RecipeRevision>& timeline, int64_t step) {
-    int64_t number = 0;
-    for (const v1::RecipeRevision& revision : timeline) {
-      if (revision.first_step() <= step) number = revision.number();
-    }
-    return number;
-  }
-  void CheckLosses(const Accepted& accepted) {
-    const std::vector<json> log = bed_.EventLog(accepted.job);
-    const std::vector<v1::RecipeRevision> timeline = bed_.Revisions(accepted.job);
-    const auto losses = LossBits(log);
-    ASSERT_EQ(losses.size(), static_cast<size_t>(accepted.spec.steps));
-    // A backup may not have the changes that ranks ran after it was made; their log has.
-    const bool history_may_lack = accepted.restored && accepted.changes_now;
-    const TinyJob as_run = WithTimeline(accepted, history_may_lack ? TimelineOfLog(log) : timeline);
-    EXPECT_EQ(FirstDifference(losses, bed_.UndisturbedLosses(as_run)), "")
-        << as_run.Yaml("corpus.txt") << bed_.Story(accepted.job);
-    std::map<int64_t, int64_t> revisions;
-    for (const json& step : EventsOf(log, "step")) {
-      const int64_t number = step.at("step");
-      revisions[number] = step.at("revision");
-      if (accepted.changes_now) continue;
-      // In every attempt, not only the last that ran the step.
-      EXPECT_EQ(std::bit_cast<uint64_t>(step.at("loss").get<double>()), losses.at(number))
-          << "step " << number << " has two different losses\n"
-          << bed_.Story(accepted.job);
-    }
-    if (history_may_lack) return;
-    for (const auto& [step, revision] : revisions) {
-      EXPECT_EQ(revision, RevisionAt(timeline, step)) << "step " << step << "\n"
-                                                      << bed_.Story(accepted.job);
-    }
-  }
-  void CheckRevisions(const Accepted& accepted) {
-    const JobWatch::Seen seen = bed_.watch().Of(accepted.job);
-    const auto kept = bed_.Revisions(accepted.job);
-    for (const auto& [number, first_step] : accepted.revisions) {
-      const std::string text =
-          absl::StrCat("revision ", number, " accepted, takes effect at step ");
-      EXPECT_TRUE(std::any_of(
-          seen.events.begin(), seen.events.end(),
-          [&](const auto& event) { return absl::StartsWith(event.second.text(), text); }))
-          << text << " is not in the history\n"
-          << bed_.Story(accepted.job);
-      bool present = false;
-      for (const v1::RecipeRevision& revision : kept) present |= revision.number() == number;
-      // A later revision with an earlier first step supersedes a pending one, which gets a new
-      // number.
-      present |= accepted.revisions.rbegin()->first > number;
-      EXPECT_TRUE(present) << "revision " << number << " from step " << first_step
-                           << " is missing\n"
-                           << bed_.Story(accepted.job);
-    }
-  }
-  void CheckCheckpoints(const Accepted& accepted) {
-    const JobWatch::Seen seen = bed_.watch().Of(accepted.job);
-    std::map<int64_t, std::set<int64_t>> attempts_of_step;
-    int64_t requested = 0;
-    // The first attempt that resumed before the newest checkpoint, which no worker had.
-    int64_t went_back = INT64_MAX;
-    for (const auto& [number, event] : seen.events) {
-      if (event.kind() == v1::JOB_EVENT_KIND_ATTEMPT &&
-          absl::StrContains(event.text(), "because the checkpoint")) {
-        went_back = std::min(went_back, event.attempt());
-      }
-      if (event.kind() != v1::JOB_EVENT_KIND_CHECKPOINT) continue;
-      if (absl::StartsWith(event.text(), "committed")) {
-        attempts_of_step[event.step()].insert(event.attempt());
-      }
-      requested += absl::StartsWith(event.text(), "requested");
-    }
-    for (const auto& [number, event] : seen.events) {
-      ran_superseded_ += absl::StrContains(event.text(), "ranks had switched before");
-    }
-    EXPECT_EQ(requested, accepted.checkpoints) << bed_.Story(accepted.job);
-    EXPECT_FALSE(attempts_of_step.empty());
-    for (const auto& [step, attempts] : attempts_of_step) {
-      EXPECT_TRUE(attempts.size() == 1 || *attempts.rbegin() >= went_back)
-          << "step " << step << " was committed by several attempts\n"
-          << bed_.Story(accepted.job);
-    }
-  }
-  // The last checkpoint is present and complete.
-  void CheckLast(const Accepted& accepted) {
-    const auto kept = bed_.Checkpoints(accepted.job);
-    ASSERT_FALSE(kept.empty());
-    EXPECT_EQ(kept[0].ref().step(), accepted.spec.steps);
-    EXPECT_EQ(kept[0].state(), v1::CHECKPOINT_STATE_COMMITTED);
-  }
-
   ClusterBed bed_;
   const std::string store_ = bed_.cluster().paths().Data(kCoordinatorRole);
   const std::string backup_ = bed_.root() + "/backup";
-  std::vector<Accepted> jobs_;
+  std::vector<AcceptedJob> jobs_;
   std::map<std::string, int> hits_;  // by worker: faults that can end its attempts
   std::set<std::string> flags_;      // ever observed
-  int ran_superseded_ = 0;           // superseded changes that ranks had run
 };
 
 TEST_F(Chaos, EveryJobEndsWithTheLossesOfAnUndisturbedRun) {
@@ -523,12 +355,13 @@ TEST_F(Chaos, EveryJobEndsWithTheLossesOfAnUndisturbedRun) {
     if (HasFatalFailure()) break;
   }
   CheckFlags();
-  for (const Accepted& accepted : jobs_) Check(accepted);
+  AcceptedJobCheck check(bed_);
+  for (const AcceptedJob& accepted : jobs_) check.Run(accepted);
   for (const auto& [fault, count] : of_each) std::printf("%3d  %s\n", count, fault.c_str());
   std::printf(
       "%zu jobs; ranks had run %d changes before they were superseded; "
       "%zu flags of workers, each for their own faults\n",
-      jobs_.size(), ran_superseded_, flags_.size());
+      jobs_.size(), check.ran_superseded(), flags_.size());
 }
 
 }  // namespace

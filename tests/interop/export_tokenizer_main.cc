@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/interop/hf_tokenizer.h"
 #include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/sentencepiece_training.h"
 #include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {

@@ -1,5 +1,4 @@
-// Runs that are killed or stopped, lose checkpoints to damage and resume: they end exactly as an
-// undisturbed run.
+// Runs that are killed or stopped and resume: they end exactly as an undisturbed run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -7,12 +6,10 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -20,13 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
-#include "job/job_spec.h"
-#include "tests/trainer/trainer_process_testing.h"
-#include "worker/checkpoint/checkpoint_store.h"
-#include "worker/weights/checkpoint_weights.h"
+#include "tests/trainer/stored_runs_testing.h"
 
 namespace nibble {
 namespace {
@@ -35,51 +26,8 @@ using nlohmann::json;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-constexpr char kCheckpoints[] = "checkpoints: {every: 3, keep_last: 3}\n";
-
-class Resume : public TrainerProcess {
+class Resume : public StoredRuns {
  protected:
-  std::unique_ptr<CheckpointStore> Store(const std::string& name) const {
-    auto store = CheckpointStore::Open((root_ / name / "checkpoints").string(),
-                                       {.identity = {.job = "run"}, .read_only = true});
-    EXPECT_TRUE(store.ok()) << store.status();
-    return store.ok() ? *std::move(store) : nullptr;
-  }
-  // Every tensor of the checkpoint, by name.
-  std::map<std::string, std::string> Tensors(const std::string& name, int64_t step) const {
-    std::map<std::string, std::string> tensors;
-    const auto store = Store(name);
-    const auto reader = store->OpenCheckpoint(step);
-    EXPECT_TRUE(reader.ok()) << reader.status();
-    if (!reader.ok()) return tensors;
-    for (const auto& [tensor, entry] : (*reader)->tensors()) {
-      std::string bytes(entry.elements * FileDTypeSize(entry.dtype), '\0');
-      const absl::Status loaded = (*reader)->Load(
-          tensor, 0, entry.elements, {reinterpret_cast<std::byte*>(bytes.data()), bytes.size()});
-      EXPECT_TRUE(loaded.ok()) << loaded;
-      tensors[tensor] = std::move(bytes);
-    }
-    return tensors;
-  }
-  std::vector<int64_t> Stored(const std::string& name) const {
-    std::vector<int64_t> steps;
-    const auto list = Store(name)->List();
-    EXPECT_TRUE(list.ok()) << list.status();
-    for (const CheckpointSummary& summary : *list) steps.push_back(summary.step);
-    return steps;
-  }
-  static bool SameTensors(const std::map<std::string, std::string>& a,
-                          const std::map<std::string, std::string>& b) {
-    if (a.size() != b.size() || a.empty()) return false;
-    for (const auto& [name, bytes] : a) {
-      const auto other = b.find(name);
-      if (other == b.end() || other->second != bytes) {
-        ADD_FAILURE() << name << " differs";
-        return false;
-      }
-    }
-    return true;
-  }
   // Whether a checkpoint is being written.
   bool Writing(const std::string& name) const {
     std::error_code error;
@@ -88,31 +36,6 @@ class Resume : public TrainerProcess {
       if (at->path().filename().string().starts_with("writing-")) return true;
     }
     return false;
-  }
-  // Flips a bit in the middle of the largest file below a directory.
-  static void Damage(const fs::path& directory) {
-    fs::path largest;
-    for (const auto& entry : fs::recursive_directory_iterator(directory)) {
-      if (entry.is_regular_file() &&
-          (largest.empty() || entry.file_size() > fs::file_size(largest))) {
-        largest = entry.path();
-      }
-    }
-    std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
-    const auto at = static_cast<std::streamoff>(fs::file_size(largest) / 2);
-    file.seekg(at);
-    const char byte = static_cast<char>(file.get() ^ 0x10);
-    file.seekp(at);
-    file.put(byte);
-  }
-  fs::path Newest(const std::string& name) const {
-    fs::path newest;
-    for (const auto& entry : fs::directory_iterator(root_ / name / "checkpoints")) {
-      if (entry.path().filename().string().starts_with("step-")) {
-        newest = std::max(newest, entry.path());
-      }
-    }
-    return newest;
   }
 };
 
@@ -351,115 +274,6 @@ TEST_F(Resume, TheLevelOfShardingMayChangeBetweenAttempts) {
   EXPECT_TRUE(SameTensors(Tensors("changed", 15), Tensors("whole", 15)));
 }
 
-// The reference is a run that resumes at step 0 from a checkpoint into which the same weights were
-// written with moments of 0.
-TEST_F(Resume, ARunBeginsWithTheWeightsOfAnotherAndResumesFromItsOwn) {
-  (void)Run("base", {.ranks = 1, .steps = 12, .more = kCheckpoints});
-  // On a fast device the ones in between are put off while another is being stored.
-  const int64_t from = Stored("base").front();
-  const Settings plain = {.ranks = 2, .steps = 30, .more = kCheckpoints};
-  const fs::path reference = WriteSpec("reference", plain);
-  {
-    const absl::StatusOr<JobSpec> spec = ParseJobSpec(TextOf(reference));
-    ASSERT_TRUE(spec.ok()) << spec.status();
-    auto weights = CheckpointWeights::Open((root_ / "base").string(), from);
-    ASSERT_TRUE(weights.ok()) << weights.status();
-    fs::create_directories(root_ / "reference" / "checkpoints");
-    auto store = CheckpointStore::Open((root_ / "reference" / "checkpoints").string(),
-                                       {.identity = {.job = "run"}});
-    ASSERT_TRUE(store.ok()) << store.status();
-    const absl::Status written = WriteInitialCheckpoint(**store, *spec, **weights, 0);
-    ASSERT_TRUE(written.ok()) << written;
-  }
-  ASSERT_EQ(Wait(Start("reference", reference)), 0) << Chatter("reference");
-  const std::map<int64_t, double> losses = LossByStep(Events("reference"));
-  ASSERT_EQ(losses.size(), 30u);
-
-  Settings tuned = plain;
-  tuned.more +=
-      absl::StrCat("init_from: {path: ", (root_ / "base").string(), ", step: ", from, "}\n");
-  const fs::path spec = WriteSpec("tuned", tuned);
-  const pid_t child = Start("tuned", spec);
-  while (LossByStep(Events("tuned")).size() < 13) PauseOfPoll();
-  ASSERT_EQ(kill(child, SIGTERM), 0);
-  ASSERT_EQ(Wait(child), 101) << Chatter("tuned");
-  std::string notices;
-  for (const json& notice : EventsOf(Events("tuned"), "notice")) notices += notice.at("text");
-  EXPECT_THAT(notices,
-              HasSubstr(absl::StrCat("begins with the weights of run, checkpoint of step ", from)));
-  // It resumes without the other run's store.
-  fs::rename(root_ / "base", root_ / "away");
-  ASSERT_EQ(Wait(Start("tuned", spec)), 0) << Chatter("tuned");
-  EXPECT_EQ(EventsOf(Events("tuned"), "resume").size(), 1u);
-  EXPECT_EQ(LossByStep(Events("tuned")), losses);
-  EXPECT_TRUE(SameTensors(Tensors("reference", 30), Tensors("tuned", 30)));
-  // Starting afresh is impossible without it.
-  EXPECT_EQ(Wait(Start("tuned", spec, {"--fresh"})), static_cast<int>(TrainerExit::kSpec));
-  EXPECT_THAT(Chatter("tuned"), HasSubstr("init_from.path: there is no checkpoint store in " +
-                                          (root_ / "base").string()));
-}
-
-TEST_F(Resume, WeightsOfOtherShapesAreRefusedByTheFieldAndThoseOfAClustersJobByName) {
-  (void)Run("base", {.steps = 3, .more = kCheckpoints});
-  const std::string init = "init_from: {path: " + (root_ / "base").string() + "}\n";
-  for (const int ranks : {1, 2}) {
-    const fs::path spec = WriteSpec("wider", {.ranks = ranks, .more = init + kCheckpoints});
-    std::string wider = TextOf(spec);
-    wider.replace(wider.find("tiny-hybrid"), 11, "{preset: tiny-hybrid, d_ff: 256}");
-    std::ofstream(spec) << wider;
-    EXPECT_EQ(Wait(Start("wider", spec)), static_cast<int>(TrainerExit::kSpec));
-    EXPECT_THAT(Chatter("wider"), HasSubstr("model.d_ff: 256, but 512 in the model of run"));
-  }
-  const fs::path spec = WriteSpec("job", {.more = "init_from: {job: base-1}\n"});
-  EXPECT_EQ(Wait(Start("job", spec)), static_cast<int>(TrainerExit::kSpec));
-  EXPECT_THAT(Chatter("job"), HasSubstr("init_from.job: 'base-1': "));
-}
-
-TEST_F(Resume, ADamagedCheckpointIsNamedAndThePreviousOneIsUsed) {
-  const Settings settings = {.steps = 12, .more = kCheckpoints};
-  const std::vector<json> whole = Run("whole", settings);
-  const std::vector<int64_t> stored = Stored("whole");  // the oldest first
-  ASSERT_GE(stored.size(), 2u);
-  fs::copy(root_ / "whole", root_ / "damaged", fs::copy_options::recursive);
-  Damage(Newest("damaged"));
-  const fs::path spec = WriteSpec("damaged", settings);
-  ASSERT_EQ(Wait(Start("damaged", spec)), 0) << Chatter("damaged");
-  const std::vector<json> events = Events("damaged");
-  ASSERT_EQ(EventsOf(events, "resume").size(), 1u);
-  EXPECT_EQ(EventsOf(events, "resume")[0].at("step"), stored[stored.size() - 2]);
-  std::string notices;
-  for (const json& notice : EventsOf(events, "notice")) notices += notice.at("text");
-  EXPECT_THAT(notices, HasSubstr("step 12 is damaged"));
-  EXPECT_EQ(LossByStep(events), LossByStep(whole));
-  EXPECT_TRUE(SameTensors(Tensors("whole", 12), Tensors("damaged", 12)));
-}
-
-TEST_F(Resume, IfAllCheckpointsAreDamagedTheRunIsRefusedExceptWithFresh) {
-  const Settings settings = {.steps = 6, .more = kCheckpoints};
-  (void)Run("damaged", settings);
-  for (const auto& entry : fs::directory_iterator(root_ / "damaged" / "checkpoints")) {
-    if (entry.is_directory()) Damage(entry.path());
-  }
-  const fs::path spec = WriteSpec("damaged", settings);
-  EXPECT_EQ(Wait(Start("damaged", spec)), static_cast<int>(TrainerExit::kCheckpoint));
-  EXPECT_THAT(Chatter("damaged"), HasSubstr("step 6"));
-  EXPECT_THAT(Chatter("damaged"), HasSubstr("step 3"));
-  EXPECT_EQ(Wait(Start("damaged", spec, {"--fresh"})), 0) << Chatter("damaged");
-  EXPECT_EQ(EventsOf(Events("damaged"), "step").size(), 12u);
-}
-
-TEST_F(Resume, ARunResumesFromTheChosenCheckpoint) {
-  const Settings settings = {.steps = 9, .more = kCheckpoints};
-  const std::vector<json> whole = Run("run", settings);
-  const fs::path spec = WriteSpec("run", settings);
-  EXPECT_EQ(Wait(Start("run", spec, {"--from-step", "1"})), 1);
-  EXPECT_THAT(Chatter("run"), HasSubstr("step 1"));
-  const int64_t from = Stored("run").front();
-  ASSERT_EQ(Wait(Start("run", spec, {"--from-step", absl::StrCat(from)})), 0) << Chatter("run");
-  EXPECT_EQ(EventsOf(Events("run"), "step").size(), static_cast<size_t>(9 + 9 - from));
-  EXPECT_EQ(LossByStep(Events("run")), LossByStep(whole));
-}
-
 TEST_F(Resume, ARunThatSkipsEveryStepStopsAndKeepsItsGoodCheckpoints) {
   (void)Run("run", {.steps = 6, .more = kCheckpoints});
   const auto good = Tensors("run", 6);
@@ -479,14 +293,6 @@ TEST_F(Resume, ARunThatSkipsEveryStepStopsAndKeepsItsGoodCheckpoints) {
   // The newest checkpoint is from before it, not from a skipped step.
   EXPECT_LE(Stored("run").back(), first_skip);
   EXPECT_TRUE(SameTensors(Tensors("run", 6), good));
-}
-
-TEST_F(Resume, AnotherRunOfTheSameNameIsRefusedByTheDifferingField) {
-  (void)Run("run", {.steps = 3, .more = kCheckpoints});
-  const fs::path spec =
-      WriteSpec("run", {.steps = 6, .recipe = "bf16", .precision = "fp32", .more = kCheckpoints});
-  EXPECT_EQ(Wait(Start("run", spec)), static_cast<int>(TrainerExit::kSpec));
-  EXPECT_THAT(Chatter("run"), HasSubstr("training.precision"));
 }
 
 TEST_F(Resume, OnAFullDiskTrainingContinuesAndTheCheckpointIsWrittenOnceThereIsSpace) {

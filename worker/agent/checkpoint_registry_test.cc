@@ -1,146 +1,20 @@
+// Which shards a registry reports, and what the coordinator's answers do to them.
 #include "worker/agent/checkpoint_registry.h"
 
-#include <stdlib.h>
-
 #include <atomic>
-#include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <filesystem>
-#include <future>
-#include <memory>
 #include <string>
 #include <thread>
-#include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "common/files/files_testing.h"
-#include "common/mutex.h"
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
-#include "worker/agent/stuck_disk_testing.h"
-#include "worker/checkpoint/store_testing.h"
-#include "worker/link/checkpoint_client.h"
-#include "worker/link/link_host.h"
-#include "worker/link/rank_link.h"
+#include "worker/agent/checkpoint_registry_testing.h"
 
 namespace nibble {
 namespace {
 
-using checkpoint_testing::TestHeader;
-using checkpoint_testing::TestIdentity;
-using file_testing::TempDirectory;
-
-constexpr std::chrono::seconds kReportPatience(30);
-constexpr char kRegistryJob[] = "gpt-1";
-
-double SteadySeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-// A rank with its link, and the daemon's end of that link.
-struct TestRank {
-  std::unique_ptr<LinkHost> host;
-  std::unique_ptr<RankLink> link;
-  std::unique_ptr<CheckpointClient> client;
-};
-
-class CheckpointRegistryTest : public testing::Test {
- protected:
-  CheckpointRegistryTest() { EXPECT_NE(mkdtemp(sockets_.data()), nullptr); }
-  ~CheckpointRegistryTest() override { std::filesystem::remove_all(sockets_); }
-  void Open() {
-    registry_ = std::make_unique<CheckpointRegistry>(
-        CheckpointRegistry::Options{.clock = SteadySeconds,
-                                    .ordered_by = [this](const std::string&) { return store_; },
-                                    .followed = [this] { return store_; },
-                                    .changed =
-                                        [this] {
-                                          const MutexLock lock(&mutex_);
-                                          changed_.SignalAll();
-                                        },
-                                    .faults = &disk_});
-    ASSERT_TRUE(registry_->OpenJob(kRegistryJob, directory_.path(), TestIdentity()).ok());
-  }
-  // The rank of a gang of `world`.
-  std::unique_ptr<TestRank> Connect(int64_t attempt, int32_t rank = 0, int32_t world = 1,
-                                    const std::string& job = kRegistryJob) {
-    world_ = world;
-    const auto sink = registry_->OpenAttempt(job, attempt, 1);
-    EXPECT_TRUE(sink.ok()) << sink.status();
-    auto one = std::make_unique<TestRank>();
-    auto host =
-        LinkHost::Start({.address = absl::StrCat(sockets_, "/", ++links_),
-                         .attempt = attempt,
-                         .first_rank = rank,
-                         .ranks = 1,
-                         .clock = [] { return static_cast<int64_t>(SteadySeconds() * 1e3); },
-                         .snapshots = *sink});
-    EXPECT_TRUE(host.ok()) << host.status();
-    one->host = *std::move(host);
-    auto link =
-        RankLink::Connect({.address = one->host->address(), .rank = rank, .attempt = attempt});
-    EXPECT_TRUE(link.ok()) << link.status();
-    one->link = *std::move(link);
-    auto client = CheckpointClient::Create(*one->link,
-                                           {{.name = "w",
-                                             .dtype = FileDType::kF32,
-                                             .shape = {4 * world},
-                                             .first = 4 * rank,
-                                             .count = 4}},
-                                           SteadySeconds);
-    EXPECT_TRUE(client.ok()) << client.status();
-    one->client = *std::move(client);
-    return one;
-  }
-  void Snapshot(TestRank& rank, int64_t step, int64_t attempt) {
-    const size_t before = registry_->Report(number_).size();
-    const absl::Status taken = rank.client->Snapshot(
-        TestHeader(step, attempt, world_), [](absl::Span<const absl::Span<std::byte>> buffers) {
-          std::memset(buffers[0].data(), 7, buffers[0].size());
-          return absl::OkStatus();
-        });
-    ASSERT_TRUE(taken.ok()) << taken;
-    ASSERT_TRUE(Await([&] { return registry_->Report(number_).size() == before + 1; }));
-  }
-  // Waits until `done`, which is asked again after each change.
-  template <class Done>
-  bool Await(const Done& done) {
-    const auto until = std::chrono::steady_clock::now() + kReportPatience;
-    const MutexLock lock(&mutex_);
-    while (!done()) {
-      if (changed_.WaitUntil(&mutex_, until)) return false;
-    }
-    return true;
-  }
-  std::vector<v1::ShardReport> Report() { return registry_->Report(++number_); }
-  // Answers all reports so far, unless `answered` is given.
-  void Answer(const std::vector<v1::ShardReport>& dropped = {}, int64_t answered = -1) {
-    v1::ConnectResponse response;
-    *response.mutable_store() = answering_;
-    response.set_answered(answered < 0 ? number_ : answered);
-    for (const v1::ShardReport& shard : dropped) {
-      v1::DroppedShard& one = *response.add_dropped();
-      *one.mutable_ref() = shard.ref();
-      one.set_rank(shard.rank());
-    }
-    registry_->Answered(response);
-    registry_->AwaitSettled();
-  }
-  bool IsThere(const v1::CheckpointRef& ref) { return registry_->Open(ref).ok(); }
-
-  agent_testing::StuckDisk disk_;
-  TempDirectory directory_;
-  std::string sockets_ = "/tmp/nibble-registry-XXXXXX";  // sockets have short names
-  int links_ = 0;
-  v1::StoreIdentity store_;      // that orders what is made here
-  v1::StoreIdentity answering_;  // of the coordinator
-  int64_t number_ = 1;           // of the latest report
-  int32_t world_ = 1;
-  Mutex mutex_;
-  CondVar changed_;
-  std::unique_ptr<CheckpointRegistry> registry_;
-};
+using agent_testing::CheckpointRegistryTest;
+using agent_testing::kRegistryJob;
 
 TEST_F(CheckpointRegistryTest, ACheckpointIsLoadableOnceTheCoordinatorHasAcceptedIt) {
   Open();
@@ -308,7 +182,7 @@ TEST_F(CheckpointRegistryTest, DroppingOneRanksShardKeepsTheOthersAlsoInTheNextL
   }
 }
 
-// Two attempts' checkpoints of one step take the step's name from each other: each commit moves the
+// Two attempts' checkpoints of the same step compete for the step's name: each commit moves the
 // files of both.
 TEST_F(CheckpointRegistryTest, AShardWhoseFilesAreMovedCanBeOpenedAtAnyTime) {
   constexpr int kMoves = 60;
@@ -373,57 +247,6 @@ TEST_F(CheckpointRegistryTest, ADamagedShardIsNoLongerReported) {
   ASSERT_TRUE(registry_->RemoveDamaged(shards[0].ref(), 0).ok());
   EXPECT_TRUE(Report().empty());
   EXPECT_FALSE(IsThere(shards[0].ref()));
-}
-
-TEST_F(CheckpointRegistryTest, ARemovedDirectoryIsMadeAgainAndItsShardsAreNoLongerReported) {
-  Open();
-  const auto rank = Connect(1);
-  Snapshot(*rank, 10, 1);
-  ASSERT_EQ(Report().size(), 1u);
-  Answer();
-  ASSERT_TRUE(rank->client->Wait().has_value());
-  for (const char* removed : {"/checkpoints", ""}) {
-    std::filesystem::remove_all(directory_.path() + removed);
-    (void)Report();  // triggers the check
-    registry_->AwaitSettled();
-    EXPECT_TRUE(Report().empty());
-    const int64_t step = *removed == '\0' ? 30 : 20;
-    Snapshot(*rank, step, 1);
-    const auto shards = Report();
-    ASSERT_EQ(shards.size(), 1u);
-    Answer();
-    const auto outcome = rank->client->Wait();
-    ASSERT_TRUE(outcome.has_value());
-    EXPECT_TRUE(outcome->status.ok()) << outcome->status;
-    EXPECT_TRUE(IsThere(shards[0].ref()));
-  }
-  // An earlier attempt is still fenced off.
-  EXPECT_EQ(registry_->OpenAttempt(kRegistryJob, 0, 1).status().code(),
-            absl::StatusCode::kInvalidArgument);
-}
-
-TEST_F(CheckpointRegistryTest, ACheckpointThatBeginsRightAfterTheRemovalIsStored) {
-  Open();
-  const auto rank = Connect(3);
-  Snapshot(*rank, 10, 3);
-  (void)Report();
-  Answer();
-  ASSERT_TRUE(rank->client->Wait().has_value());
-  std::filesystem::remove_all(directory_.path() + "/checkpoints");
-  const absl::Status taken = rank->client->Snapshot(
-      TestHeader(20, 3, 1),
-      [](absl::Span<const absl::Span<std::byte>>) { return absl::OkStatus(); });
-  ASSERT_TRUE(taken.ok()) << taken;
-  // The lost step is reported until the check has run; then only the new one.
-  ASSERT_TRUE(Await([&] {
-    const auto shards = registry_->Report(++number_);
-    return shards.size() == 1 && shards[0].ref().step() == 20;
-  }));
-  Answer();
-  const auto outcome = rank->client->Wait();
-  ASSERT_TRUE(outcome.has_value());
-  EXPECT_TRUE(outcome->status.ok()) << outcome->status;
-  EXPECT_EQ(registry_->OpenAttempt(kRegistryJob, 2, 1).status().code(), absl::StatusCode::kAborted);
 }
 
 v1::StoreIdentity StoreOf(char digit, int64_t epoch) {
@@ -496,87 +319,6 @@ TEST_F(CheckpointRegistryTest, AnOrderToRemoveOrphansDropsThoseOfTheStoreThatItN
   registry_->AwaitSettled();
   EXPECT_FALSE(IsThere(shard.ref()));
   EXPECT_TRUE(Report().empty());
-}
-
-TEST_F(CheckpointRegistryTest, ReportsAndAnswersDoNotWaitForAJobThatIsBeingOpened) {
-  Mutex mutex;
-  CondVar changed;
-  bool writing = false;
-  bool released = false;
-  file_testing::WriteHook disk([&](const std::string&, int64_t) {
-    const MutexLock lock(&mutex);
-    writing = true;
-    changed.SignalAll();
-    while (!released) changed.Wait(&mutex);
-    return 0;
-  });
-  CheckpointRegistry registry({.clock = SteadySeconds, .faults = &disk});
-  std::thread opener([&] {
-    const absl::Status opened = registry.OpenJob(kRegistryJob, directory_.path(), TestIdentity());
-    EXPECT_TRUE(opened.ok()) << opened;
-  });
-  {
-    const MutexLock lock(&mutex);
-    while (!writing) changed.Wait(&mutex);
-  }
-  EXPECT_TRUE(registry.Report(1).empty());
-  registry.Answered(v1::ConnectResponse());
-  EXPECT_EQ(registry.TroubleOf(kRegistryJob, 1), "");
-  {
-    const MutexLock lock(&mutex);
-    released = true;
-    changed.SignalAll();
-  }
-  opener.join();
-}
-
-TEST(RegistryDiskTest, AJobOpensWhileAnothersDiskDoesNotAnswer) {
-  const TempDirectory slow;
-  const TempDirectory other;
-  agent_testing::StuckDisk disk;
-  disk.Block(slow.path());
-  CheckpointRegistry registry({.clock = SteadySeconds, .faults = &disk});
-  absl::Status opened;
-  std::thread opens([&] { opened = registry.OpenJob("slow", slow.path(), TestIdentity()); });
-  EXPECT_TRUE(disk.AwaitBlockedWrite());
-  EXPECT_TRUE(registry.OpenJob("other", other.path(), TestIdentity()).ok());
-  v1::CheckpointRef ref;
-  ref.set_job("other");
-  EXPECT_TRUE(absl::IsNotFound(registry.Open(ref).status()));
-  EXPECT_TRUE(disk.IsBlocking());
-  disk.Release();
-  opens.join();
-  EXPECT_TRUE(opened.ok()) << opened;
-}
-
-TEST_F(CheckpointRegistryTest, ACommitDoesNotWaitForAnotherJobsDisk) {
-  const TempDirectory directory;
-  const std::string other_job = "other";
-  ASSERT_LT(kRegistryJob, other_job);  // so that its answer comes first
-  Open();
-  ASSERT_TRUE(registry_->OpenJob(other_job, directory.path(), TestIdentity()).ok());
-  const auto slow = Connect(1);
-  const auto other = Connect(1, 0, 1, other_job);
-  Snapshot(*slow, 10, 1);
-  Snapshot(*other, 10, 1);
-  const auto shards = Report();
-  ASSERT_EQ(shards.size(), 2u);
-  registry_->AwaitSettled();
-  disk_.Block(directory_.path());
-  v1::ConnectResponse response;
-  response.set_answered(number_);
-  registry_->Answered(response);
-  EXPECT_TRUE(disk_.AwaitBlockedWrite());
-  auto outcome = std::async(std::launch::async, [&other] { return other->client->Wait(); });
-  EXPECT_EQ(outcome.wait_for(kReportPatience), std::future_status::ready);
-  EXPECT_TRUE(IsThere(shards[1].ref()));
-  EXPECT_TRUE(disk_.IsBlocking());
-  disk_.Release();
-  const auto committed = outcome.get();
-  ASSERT_TRUE(committed.has_value());
-  EXPECT_TRUE(committed->status.ok()) << committed->status;
-  registry_->AwaitSettled();
-  EXPECT_TRUE(IsThere(shards[0].ref()));
 }
 
 }  // namespace

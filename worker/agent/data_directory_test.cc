@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "common/files/files_testing.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/agent/stuck_disk_testing.h"
 
 namespace nibble {
 namespace {
@@ -202,34 +202,19 @@ TEST_F(ProvenanceTest, AnOrderThatCouldNotBeWrittenIsWrittenWhenItIsRepeated) {
 
 TEST_F(ProvenanceTest, QueriesAreAnsweredWhileTheDiskIsBlocked) {
   EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
-  Mutex mutex;
-  CondVar changed;
-  bool writing = false;
-  bool released = false;
-  file_testing::WriteHook disk([&](const std::string&, int64_t) {
-    const MutexLock lock(&mutex);
-    writing = true;
-    changed.SignalAll();
-    while (!released) changed.Wait(&mutex);
-    return 0;
-  });
+  agent_testing::StuckDisk disk;
+  disk.Block(directory_.path());
   Provenance provenance(
       directory_.path(), [] { return 0; }, &disk);
   std::thread writer(
       [&] { EXPECT_EQ(provenance.RecordOrder(Gang("a-1", 3), Store(kOld, 1)), absl::OkStatus()); });
-  {
-    const MutexLock lock(&mutex);
-    while (!writing) changed.Wait(&mutex);
-  }
+  EXPECT_TRUE(disk.AwaitBlockedWrite());
   EXPECT_EQ(provenance.AttemptOf("a-1"), 3);
   EXPECT_EQ(provenance.followed().id(), kOld);
   EXPECT_EQ(provenance.Judge(Store(kOld, 1, 6)), Provenance::Verdict::kObey);
   EXPECT_EQ(provenance.Judge(Store(kNew, 1, 1)), Provenance::Verdict::kNotFollowed);
-  {
-    const MutexLock lock(&mutex);
-    released = true;
-    changed.SignalAll();
-  }
+  EXPECT_TRUE(disk.IsBlocking());
+  disk.Release();
   writer.join();
 }
 

@@ -1,36 +1,24 @@
-#include <sys/mount.h>
-#include <sys/stat.h>
+// Promises of a store of checkpoints: what is committed, fenced off, pinned, deleted and refused.
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "common/crc32c.h"
 #include "common/files/files.h"
 #include "common/files/files_testing.h"
-#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/checkpoint_store.h"
-#include "worker/checkpoint/store_layout.h"
 #include "worker/checkpoint/store_testing.h"
 
 namespace nibble {
@@ -411,167 +399,6 @@ TEST_F(CheckpointStoreTest, OptionsOutOfBoundsAreNamed) {
   options = TestOptions();
   options.identity.job = "";
   EXPECT_THAT(Message(CheckpointStore::Open(path_, options).status()), HasSubstr("job"));
-}
-
-// Needs the right to mount a file system.
-TEST_F(CheckpointStoreTest, AFileSystemWithoutDirectWritesWorksAndIsReported) {
-  std::filesystem::create_directory(path_);
-  if (mount("ramfs", path_.c_str(), "ramfs", 0, nullptr) != 0) {
-    GTEST_SKIP() << "cannot mount a file system: " << std::strerror(errno);
-  }
-  const absl::Cleanup unmount = [this] { (void)umount2(path_.c_str(), MNT_DETACH); };
-  auto store = Open();
-  auto writer = store->Begin(40, 1, 0);
-  ASSERT_TRUE(writer.ok()) << writer.status();
-  for (const auto& tensor : state_) {
-    ASSERT_EQ((*writer)->Put(tensor.whole, tensor.bytes), absl::OkStatus());
-  }
-  const auto shard = (*writer)->Seal();
-  ASSERT_TRUE(shard.ok()) << shard.status();
-  EXPECT_FALSE((*writer)->direct());
-  ASSERT_TRUE(store->Commit(*MakeManifest(TestHeader(40, 1, 1), {*shard})).ok());
-  const auto good = store->LatestGood();
-  ASSERT_TRUE(good.ok()) << good.status();
-  EXPECT_EQ(LoadsExactly(*good->reader, state_), absl::OkStatus());
-}
-
-// Follows which files have bytes that a power cut would lose.
-class SyncTracker : public DiskFaults {
- public:
-  int BeforeWrite(const std::string& path, int64_t) override {
-    MutexLock lock(&mutex_);
-    dirty_[path] = true;
-    return 0;
-  }
-  void AfterSync(const std::string& path) override {
-    MutexLock lock(&mutex_);
-    struct stat info = {};
-    // A file may get its name after it was written: what counts is which file it is.
-    if (stat(path.c_str(), &info) == 0) synced_[info.st_ino] = true;
-    dirty_.erase(path);
-  }
-  // Files below `root` with bytes in them that were not synced after they were written.
-  std::vector<std::string> Unsynced(const std::string& root) {
-    MutexLock lock(&mutex_);
-    std::vector<std::string> found;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
-      struct stat info = {};
-      if (!entry.is_regular_file() || stat(entry.path().c_str(), &info) != 0) continue;
-      const std::string path = entry.path().string();
-      if (info.st_size > 0 && (dirty_.contains(path) || !synced_.contains(info.st_ino))) {
-        found.push_back(entry.path().filename().string());
-      }
-    }
-    return found;
-  }
-
- private:
-  Mutex mutex_;
-  std::map<std::string, bool> dirty_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, bool> synced_ ABSL_GUARDED_BY(mutex_);
-};
-
-TEST_F(CheckpointStoreTest, EveryFileOfASealedShardIsSynced) {
-  SyncTracker tracker;
-  CheckpointStore::Options options = TestOptions();
-  options.faults = &tracker;
-  auto store = Open(options);
-  const auto shard = WriteShard(*store, 40, 1, 0, state_, EvenSlices(state_, 0, 1));
-  ASSERT_TRUE(shard.ok()) << shard.status();
-  // Files that are never read: a process number for messages, and files that RocksDB only writes.
-  const auto is_unread = testing::AnyOf("LOCK", "IDENTITY", testing::StartsWith("OPTIONS-"));
-  EXPECT_THAT(tracker.Unsynced(path_), testing::Each(is_unread));
-  ASSERT_TRUE(store->Commit(*MakeManifest(TestHeader(40, 1, 1), {*shard})).ok());
-  EXPECT_THAT(tracker.Unsynced(path_), testing::Each(is_unread));
-}
-
-// A disk whose write of MANIFEST waits until it is released.
-class SlowDisk : public DiskFaults {
- public:
-  int BeforeWrite(const std::string& path, int64_t) override {
-    if (!absl::StrContains(path, "MANIFEST.tmp")) return 0;
-    writing_.Notify();
-    released_.WaitForNotification();
-    return 0;
-  }
-  void AfterSync(const std::string&) override {}
-  void AwaitWrite() { writing_.WaitForNotification(); }
-  void Release() { released_.Notify(); }
-
- private:
-  absl::Notification writing_, released_;
-};
-
-TEST_F(CheckpointStoreTest, StateIsReadWhileACommitWaitsForTheDisk) {
-  SlowDisk disk;
-  CheckpointStore::Options options = TestOptions();
-  options.decides = false;
-  options.faults = &disk;
-  auto store = Open(options);
-  const auto shard = WriteShard(*store, 40, 1, 0, state_, EvenSlices(state_, 0, 1));
-  ASSERT_TRUE(shard.ok()) << shard.status();
-  absl::Status committed;
-  std::thread committer(
-      [&] { committed = store->Commit(*MakeManifest(TestHeader(40, 1, 1), {*shard})).status(); });
-  disk.AwaitWrite();
-  EXPECT_EQ(store->attempt(), 1);
-  EXPECT_EQ(store->generation(), 0);
-  EXPECT_THAT(store->InDoubt(), SizeIs(1));
-  disk.Release();
-  committer.join();
-  EXPECT_EQ(committed, absl::OkStatus());
-  EXPECT_THAT(store->InDoubt(), testing::IsEmpty());
-}
-
-using ::testing::ElementsAre;
-using ::testing::IsEmpty;
-
-// Checkpoints of these steps, committed in this order.
-std::vector<StoredDirectory> Committed(const std::vector<int64_t>& steps) {
-  std::vector<StoredDirectory> committed;
-  for (const int64_t step : steps) {
-    committed.push_back({Stage::kCommitted, step, 1, static_cast<int64_t>(committed.size())});
-  }
-  return committed;
-}
-
-std::vector<int64_t> Gone(const std::vector<int64_t>& steps, const std::set<int64_t>& pinned,
-                          const Retention& retention) {
-  std::vector<int64_t> gone;
-  for (const StoredDirectory& d : ToDelete(Committed(steps), pinned, retention)) {
-    gone.push_back(d.step);
-  }
-  return gone;
-}
-
-TEST(RetentionTest, TheNewestAreKept) {
-  EXPECT_THAT(Gone({10, 20, 30, 40}, {}, {.keep_last = 2}), ElementsAre(10, 20));
-  EXPECT_THAT(Gone({10, 20}, {}, {.keep_last = 2}), IsEmpty());
-}
-
-TEST(RetentionTest, MultiplesOfKeepEveryAreKept) {
-  EXPECT_THAT(Gone({0, 10, 20, 30, 40, 50}, {}, {.keep_last = 1, .keep_every = 20}),
-              ElementsAre(10, 30));
-}
-
-TEST(RetentionTest, PinnedStepsAreKept) {
-  EXPECT_THAT(Gone({10, 20, 30}, {10}, {.keep_last = 1}), ElementsAre(20));
-}
-
-TEST(RetentionTest, NewestIsByCommitAndNotByStep) {
-  EXPECT_THAT(Gone({40, 50, 30, 35}, {}, {.keep_last = 2}), ElementsAre(40, 50));
-}
-
-TEST(RetentionTest, ReplacedCheckpointsAreDeletedEvenIfPinned) {
-  const std::vector<StoredDirectory> gone =
-      ToDelete(Committed({10, 20, 10}), {10}, {.keep_last = 5, .keep_every = 10});
-  ASSERT_EQ(gone.size(), 1u);
-  EXPECT_EQ(gone[0].serial, 0);
-}
-
-TEST(RetentionTest, ARetentionThatKeepsNothingIsRefused) {
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckRetention({.keep_last = 0})));
-  EXPECT_TRUE(absl::IsInvalidArgument(CheckRetention({.keep_last = 1, .keep_every = -1})));
 }
 
 }  // namespace

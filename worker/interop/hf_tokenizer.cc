@@ -20,6 +20,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/trainer/data/bpe_tokenizer.h"
 #include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/sentencepiece_model.h"
 #include "worker/trainer/data/tokenizer.h"
 #include "worker/trainer/data/tokenizer_json.h"
 

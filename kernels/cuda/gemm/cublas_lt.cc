@@ -1,13 +1,11 @@
 #include "kernels/cuda/gemm/cublas_lt.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/cuda/shared_library.h"
 
 namespace nibble {
 namespace {
@@ -15,34 +13,9 @@ namespace {
 // The major version of the headers: another one has another interface.
 std::string FileName() { return absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR); }
 
-std::vector<std::string> Places() {
-  std::vector<std::string> places = {FileName()};
-  std::vector<std::string> homes = {"/usr/local/cuda"};
-  if (const char* home = std::getenv("CUDA_HOME"); home != nullptr && *home != '\0') {
-    homes.insert(homes.begin(), home);
-  }
-  for (const std::string& home : homes) {
-    for (const char* folder : {"targets/x86_64-linux/lib", "lib64"}) {
-      places.push_back(absl::StrCat(home, "/", folder, "/", FileName()));
-    }
-  }
-  return places;
-}
-
-template <class Function>
-bool Find(void* library, const char* name, Function& function, std::string& missing) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr && missing.empty()) missing = name;
-  return function != nullptr;
-}
-
 absl::StatusOr<const CublasLt*> Load() {
-  const std::vector<std::string> places = Places();
-  void* library = nullptr;
-  for (const std::string& place : places) {
-    library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library != nullptr) break;
-  }
+  const std::vector<std::string> places = CudaLibraryPlaces(FileName());
+  void* const library = LoadFirstOf(places);
   if (library == nullptr) {
     return absl::NotFoundError(absl::StrCat(
         "cuBLASLt was not found (searched ", absl::StrJoin(places, ", "), "); install CUDA ",
@@ -50,25 +23,25 @@ absl::StatusOr<const CublasLt*> Load() {
   }
   auto* const table = new CublasLt;
   std::string missing;
-  Find(library, "cublasLtCreate", table->Create, missing);
-  Find(library, "cublasLtDestroy", table->Destroy, missing);
-  Find(library, "cublasLtGetVersion", table->GetVersion, missing);
-  Find(library, "cublasLtGetStatusName", table->GetStatusName, missing);
-  Find(library, "cublasLtGetStatusString", table->GetStatusString, missing);
-  Find(library, "cublasLtMatmulDescCreate", table->MatmulDescCreate, missing);
-  Find(library, "cublasLtMatmulDescDestroy", table->MatmulDescDestroy, missing);
-  Find(library, "cublasLtMatmulDescSetAttribute", table->MatmulDescSetAttribute, missing);
-  Find(library, "cublasLtMatrixLayoutCreate", table->MatrixLayoutCreate, missing);
-  Find(library, "cublasLtMatrixLayoutDestroy", table->MatrixLayoutDestroy, missing);
-  Find(library, "cublasLtMatmulPreferenceCreate", table->MatmulPreferenceCreate, missing);
-  Find(library, "cublasLtMatmulPreferenceDestroy", table->MatmulPreferenceDestroy, missing);
-  Find(library, "cublasLtMatmulPreferenceSetAttribute", table->MatmulPreferenceSetAttribute,
-       missing);
-  Find(library, "cublasLtMatmulAlgoGetHeuristic", table->MatmulAlgoGetHeuristic, missing);
-  Find(library, "cublasLtMatmulAlgoCheck", table->MatmulAlgoCheck, missing);
-  Find(library, "cublasLtMatmulAlgoConfigGetAttribute", table->MatmulAlgoConfigGetAttribute,
-       missing);
-  Find(library, "cublasLtMatmul", table->Matmul, missing);
+  FindFunction(library, "cublasLtCreate", table->Create, missing);
+  FindFunction(library, "cublasLtDestroy", table->Destroy, missing);
+  FindFunction(library, "cublasLtGetVersion", table->GetVersion, missing);
+  FindFunction(library, "cublasLtGetStatusName", table->GetStatusName, missing);
+  FindFunction(library, "cublasLtGetStatusString", table->GetStatusString, missing);
+  FindFunction(library, "cublasLtMatmulDescCreate", table->MatmulDescCreate, missing);
+  FindFunction(library, "cublasLtMatmulDescDestroy", table->MatmulDescDestroy, missing);
+  FindFunction(library, "cublasLtMatmulDescSetAttribute", table->MatmulDescSetAttribute, missing);
+  FindFunction(library, "cublasLtMatrixLayoutCreate", table->MatrixLayoutCreate, missing);
+  FindFunction(library, "cublasLtMatrixLayoutDestroy", table->MatrixLayoutDestroy, missing);
+  FindFunction(library, "cublasLtMatmulPreferenceCreate", table->MatmulPreferenceCreate, missing);
+  FindFunction(library, "cublasLtMatmulPreferenceDestroy", table->MatmulPreferenceDestroy, missing);
+  FindFunction(library, "cublasLtMatmulPreferenceSetAttribute", table->MatmulPreferenceSetAttribute,
+               missing);
+  FindFunction(library, "cublasLtMatmulAlgoGetHeuristic", table->MatmulAlgoGetHeuristic, missing);
+  FindFunction(library, "cublasLtMatmulAlgoCheck", table->MatmulAlgoCheck, missing);
+  FindFunction(library, "cublasLtMatmulAlgoConfigGetAttribute", table->MatmulAlgoConfigGetAttribute,
+               missing);
+  FindFunction(library, "cublasLtMatmul", table->Matmul, missing);
   if (!missing.empty()) {
     delete table;
     return absl::FailedPreconditionError(absl::StrCat(FileName(), " has no ", missing));

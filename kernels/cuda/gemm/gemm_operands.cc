@@ -4,6 +4,7 @@
 
 #include "common/status_macros.h"
 #include "kernels/cuda/gemm/scale_tiles.h"
+#include "kernels/gemm/plain_operand.h"
 
 namespace nibble {
 namespace {
@@ -87,34 +88,19 @@ gpu::ScaleView ViewOf(const LineScales& scales) {
 
 absl::StatusOr<PreparedOperand> GemmOperands::Plain(const GemmOperand& operand, DType dtype,
                                                     Side side) {
-  const uint16_t* bf16 = nullptr;  // if there is one to start from
-  bool transposed = false;         // stored as the transpose of the source
-  int64_t stride = operand.cols();
   const LtType type = dtype == DType::kF32 ? LtType::kF32 : LtType::kBf16;
-  if (!operand.is_quantized()) {
-    const ConstMatrix& x = operand.matrix();
-    const bool k_major = operand.contract == Contract::kCols;
-    if (x.dtype == dtype) return PreparedOperand{x.data, {type, k_major, x.stride}};
-    bf16 = static_cast<const uint16_t*>(x.data);
-    stride = x.stride;
-  } else {
-    const QuantizedTensor& tensor = operand.quantized();
-    bf16 = tensor.emulated();
-    transposed = tensor.is_column() && tensor.emulated_layout() != EmulatedLayout::kSource;
+  const PlainOperand plain = PlainOf(operand, dtype);
+  if (plain.is_ready) {
+    return PreparedOperand{plain.data, {type, plain.k_major, plain.stride}};
   }
-  const int64_t rows = transposed ? operand.cols() : operand.rows();
-  const int64_t cols = transposed ? operand.rows() : operand.cols();
-  if (transposed) stride = cols;
-  const bool k_major = (operand.contract == Contract::kCols) != transposed;
-  if (bf16 != nullptr && dtype == DType::kBf16) {
-    return PreparedOperand{bf16, {type, k_major, stride}};
-  }
-  NIBBLE_ASSIGN_OR_RETURN(void* const out, Of(side).converted.Reserve(
-                                               memory_, stream_, rows * cols * DTypeBytes(dtype)));
-  if (bf16 != nullptr) {
-    NIBBLE_RETURN_IF_ERROR(StatusOf(
-        gpu::LaunchWiden(bf16, rows, cols, stride, static_cast<float*>(out), stream_.get()),
-        "launch of the widening kernel"));
+  NIBBLE_ASSIGN_OR_RETURN(
+      void* const out,
+      Of(side).converted.Reserve(memory_, stream_, plain.rows * plain.cols * DTypeBytes(dtype)));
+  if (plain.bf16 != nullptr) {
+    NIBBLE_RETURN_IF_ERROR(
+        StatusOf(gpu::LaunchWiden(plain.bf16, plain.rows, plain.cols, plain.stride,
+                                  static_cast<float*>(out), stream_.get()),
+                 "launch of the widening kernel"));
   } else {
     gpu::ExpandArgs args = ExpandArgsOf(operand.quantized());
     args.output = dtype == DType::kF32 ? gpu::CodeOutput::kF32 : gpu::CodeOutput::kBf16;
@@ -122,7 +108,7 @@ absl::StatusOr<PreparedOperand> GemmOperands::Plain(const GemmOperand& operand, 
     NIBBLE_RETURN_IF_ERROR(
         StatusOf(gpu::LaunchExpand(args, stream_.get()), "launch of the expanding kernel"));
   }
-  return PreparedOperand{out, {type, k_major, cols}};
+  return PreparedOperand{out, {type, plain.k_major, plain.cols}};
 }
 
 absl::Status GemmOperands::Codes(GemmPath path, const GemmOperand& operand, Side side,

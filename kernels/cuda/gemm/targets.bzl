@@ -30,12 +30,12 @@ def _engine(name, kernels, backend, testonly = False):
         srcs = [part + ".cc" for part in _ENGINE],
         hdrs = [part + ".h" for part in _ENGINE] + ["operand_path.h"],
         # cuBLASLt is loaded when an engine is made: nothing links it, only its header is needed.
-        linkopts = ["-ldl"],
         deps = [
             ":kernel_headers",
             backend,
             kernels,
             "//common",
+            "//kernels/cuda:shared_library",
             "//kernels/gemm",
             "//recipe",
             "@cuda//:runtime_headers",

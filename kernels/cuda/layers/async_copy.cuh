@@ -16,6 +16,10 @@
 
 #include "kernels/cuda/layers/warp_mma.cuh"
 
+#if defined(NIBBLE_GPU_EMULATION)
+#include "kernels/cuda/layers/tensor_core_emulation.h"
+#endif
+
 #if !defined(NIBBLE_GPU_EMULATION)
 
 namespace nibble::gpu {

@@ -7,15 +7,28 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "kernels/cuda/layers/attention_args.h"
 
 namespace nibble::gpu {
 
+template <int... kDims>
+struct HeadDims {
+  static constexpr bool Contains(int head_dim) { return ((head_dim == kDims) || ...); }
+  // launch(std::integral_constant<int, head_dim>()); cudaErrorInvalidValue if it is none of them.
+  template <class Launch>
+  static cudaError_t Call(int head_dim, Launch launch) {
+    cudaError_t error = cudaErrorInvalidValue;
+    (void)((head_dim == kDims && (error = launch(std::integral_constant<int, kDims>()), true)) ||
+           ...);
+    return error;
+  }
+};
+
 // The kernels of warp_mma.cuh, on every target.
-constexpr bool MmaTakesHeadDim(int head_dim) {
-  return head_dim == 16 || head_dim == 32 || head_dim == 64 || head_dim == 80 || head_dim == 96 ||
-         head_dim == 128;
-}
+using MmaHeadDims = HeadDims<16, 32, 64, 80, 96, 128>;
+constexpr bool MmaTakesHeadDim(int head_dim) { return MmaHeadDims::Contains(head_dim); }
 // pieces.count == 0: whole sequences. Otherwise appends to the caches first, then attends over
 // them.
 cudaError_t LaunchMmaForward(const ForwardArgs& args, const CachedPieces& pieces,

@@ -255,22 +255,9 @@ cudaError_t LaunchOf(const BackwardArgs& args, cudaStream_t stream) {
 }  // namespace
 
 cudaError_t LaunchMmaBackward(const BackwardArgs& args, cudaStream_t stream) {
-  switch (args.dims.head_dim) {
-    case 16:
-      return LaunchOf<16>(args, stream);
-    case 32:
-      return LaunchOf<32>(args, stream);
-    case 64:
-      return LaunchOf<64>(args, stream);
-    case 80:
-      return LaunchOf<80>(args, stream);
-    case 96:
-      return LaunchOf<96>(args, stream);
-    case 128:
-      return LaunchOf<128>(args, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return MmaHeadDims::Call(args.dims.head_dim, [&](auto head_dim) {
+    return LaunchOf<decltype(head_dim)::value>(args, stream);
+  });
 }
 
 }  // namespace nibble::gpu

@@ -238,22 +238,9 @@ cudaError_t LaunchOf(const ForwardArgs& args, const CachedPieces& pieces, cudaSt
 
 cudaError_t LaunchMmaForward(const ForwardArgs& args, const CachedPieces& pieces,
                              cudaStream_t stream) {
-  switch (args.dims.head_dim) {
-    case 16:
-      return LaunchOf<16>(args, pieces, stream);
-    case 32:
-      return LaunchOf<32>(args, pieces, stream);
-    case 64:
-      return LaunchOf<64>(args, pieces, stream);
-    case 80:
-      return LaunchOf<80>(args, pieces, stream);
-    case 96:
-      return LaunchOf<96>(args, pieces, stream);
-    case 128:
-      return LaunchOf<128>(args, pieces, stream);
-    default:
-      return cudaErrorInvalidValue;
-  }
+  return MmaHeadDims::Call(args.dims.head_dim, [&](auto head_dim) {
+    return LaunchOf<decltype(head_dim)::value>(args, pieces, stream);
+  });
 }
 
 }  // namespace nibble::gpu

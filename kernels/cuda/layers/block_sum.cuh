@@ -10,15 +10,13 @@
 
 #include "kernels/cuda/device_access.cuh"
 #include "kernels/cuda/instructions.h"
+#include "kernels/cuda/layers/warp_mma.cuh"
 
 namespace nibble::gpu {
 
 inline constexpr int kWarp = 32;
 inline constexpr int kMostWarps = 32;
 
-__device__ __forceinline__ float FromLane(float x, int lane_mask) {
-  return FromBits<float>(__shfl_xor_sync(0xffffffffu, BitsOf<float>(x), lane_mask));
-}
 __device__ __forceinline__ float WarpSum(float x) {
 #pragma unroll
   for (int mask = kWarp / 2; mask > 0; mask /= 2) x += FromLane(x, mask);

@@ -157,6 +157,26 @@ void LayerCheck::Time(const std::string& name, double bytes, double flops,
   times_.push_back({name, bytes, flops, times[runs / 2]});
 }
 
+double LayerCheck::CopyRate() {
+  constexpr size_t kBytes = size_t{1} << 30;
+  const Buffer from = *cuda_.memory().Allocate(kBytes), to = *cuda_.memory().Allocate(kBytes);
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  constexpr int kCopies = 10;
+  for (int i = 0; i <= kCopies; ++i) {
+    if (i == 1) cudaEventRecord(begin, cuda_.stream());
+    cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice, cuda_.stream());
+  }
+  cudaEventRecord(end, cuda_.stream());
+  (void)cuda_.Synchronize();
+  float ms = 0;
+  cudaEventElapsedTime(&ms, begin, end);
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return 2.0 * kCopies * kBytes / (ms / 1e3);
+}
+
 void LayerCheck::PrintTimes(double copy_bytes_per_second, double gemm_flops) const {
   std::printf("%-64s %9s %9s %9s %8s %8s\n", "operation", "ms", "GB/s", "TFLOP/s", "of copy",
               "of GEMM");

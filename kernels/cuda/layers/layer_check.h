@@ -90,6 +90,8 @@ class LayerCheck {
   // so that the second-level cache does not help. Adds a row to the table.
   void Time(const std::string& name, double bytes, double flops,
             const std::function<absl::Status(int)>& run, int runs = 30);
+  // Bytes read and written per second by a copy of a gigabyte.
+  double CopyRate();
   // The table: time, bytes, rate, and the fraction of the copy and GEMM rates measured on the same
   // card.
   void PrintTimes(double copy_bytes_per_second, double gemm_flops) const;

@@ -9,27 +9,6 @@
 namespace nibble {
 namespace {
 
-// Bytes read and written per second by a copy of a gigabyte.
-double CopyRate(CudaBackend& cuda) {
-  constexpr size_t kBytes = size_t{1} << 30;
-  const Buffer from = *cuda.memory().Allocate(kBytes), to = *cuda.memory().Allocate(kBytes);
-  cudaEvent_t begin, end;
-  cudaEventCreate(&begin);
-  cudaEventCreate(&end);
-  constexpr int kCopies = 10;
-  for (int i = 0; i <= kCopies; ++i) {
-    if (i == 1) cudaEventRecord(begin, cuda.stream());
-    cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice, cuda.stream());
-  }
-  cudaEventRecord(end, cuda.stream());
-  (void)cuda.Synchronize();
-  float ms = 0;
-  cudaEventElapsedTime(&ms, begin, end);
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return 2.0 * kCopies * kBytes / (ms / 1e3);
-}
-
 constexpr const char* kUsage =
     "usage: mamba_check [--small] [--few] [--part conv|tokens|scan] [--no-check] [--no-time]\n";
 
@@ -68,7 +47,7 @@ int Main(int argc, char** argv) {
   if (times) {
     TimeMamba(check);
     constexpr double kGemmFlops = 740e12;  // BF16, measured
-    check.PrintTimes(CopyRate(**cuda), kGemmFlops);
+    check.PrintTimes(check.CopyRate(), kGemmFlops);
   }
   return check.failures() == 0 ? 0 : 1;
 }

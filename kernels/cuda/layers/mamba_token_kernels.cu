@@ -11,6 +11,7 @@
 // memory.
 #include "kernels/cuda/layers/mamba_conv.cuh"
 #include "kernels/cuda/layers/mamba_kernels.h"
+#include "kernels/cuda/layers/scan_warp.cuh"
 
 namespace nibble::gpu {
 namespace {

@@ -5,7 +5,9 @@
 #ifndef NIBBLE_KERNELS_CUDA_LAYERS_SILU_CUH_
 #define NIBBLE_KERNELS_CUDA_LAYERS_SILU_CUH_
 
-#include "kernels/cuda/layers/scan_warp.cuh"
+#include <cmath>
+
+#include "kernels/cuda/layers/warp_mma.cuh"
 
 namespace nibble::gpu::silu {
 
@@ -21,9 +23,7 @@ __device__ __forceinline__ float Reciprocal(float x) {
 #endif
 }
 // 1 / (1 + e^−x).
-__device__ __forceinline__ float Sigmoid(float x) {
-  return Reciprocal(1.0f + scan::Exp2(x * -kLog2E));
-}
+__device__ __forceinline__ float Sigmoid(float x) { return Reciprocal(1.0f + Exp2(x * -kLog2E)); }
 __device__ __forceinline__ float Silu(float x) { return x * Sigmoid(x); }
 __device__ __forceinline__ float SiluSlope(float x) {
   const float sigmoid = Sigmoid(x);

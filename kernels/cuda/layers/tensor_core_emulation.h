@@ -1,6 +1,6 @@
-// The instructions of warp_mma.cuh, warpgroup_mma.cuh and async_copy.cuh on the host, for kernels
-// that run under gpu_emulation.h: indices, layouts, descriptors, barriers and the order of waits
-// are tested without a GPU.
+// The instructions of warpgroup_mma.cuh and async_copy.cuh on the host, for kernels that run under
+// gpu_emulation.h: indices, layouts, descriptors, barriers and the order of waits are tested
+// without a GPU. Those of warp_mma.cuh are in warp_emulation.h.
 //
 // A warpgroup matmul reads its operands in shared memory as late as allowed, when it is waited for;
 // copies run as early as allowed, when they are issued. So shared memory that is reused too early
@@ -12,7 +12,6 @@
 
 #include <cuda.h>
 
-#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -21,34 +20,10 @@
 
 #include "kernels/cuda/device_access.cuh"
 #include "kernels/cuda/instructions.h"
+#include "kernels/cuda/layers/warp_emulation.h"
 
 namespace nibble::gpu {
 namespace emulation {
-
-// Words that a lane passes to the others of its warp.
-struct Shown {
-  uint32_t a[4];
-  uint32_t b[2];
-};
-inline Shown shown[1024];
-inline void SyncLanes() { WarpCombine(0, Combine::kOr); }
-inline unsigned Thread() { return thread_index.x; }
-inline const Shown& ShownBy(unsigned lane) { return shown[Thread() / 32 * 32 + lane]; }
-
-inline float Low(uint32_t pair) { return FromBits<float>(pair << 16); }
-inline float High(uint32_t pair) { return FromBits<float>(pair & 0xffff0000u); }
-inline float Element(const uint32_t* words, int word, int index) {
-  return index == 0 ? Low(words[word]) : High(words[word]);
-}
-// Element (row, depth) of fragment a, from the lanes' words.
-inline float FragmentA(int row, int depth) {
-  const Shown& lane = ShownBy(static_cast<unsigned>(row % 8 * 4 + depth % 8 / 2));
-  return Element(lane.a, row / 8 + depth / 8 * 2, depth % 2);
-}
-inline float FragmentB(int depth, int column) {
-  const Shown& lane = ShownBy(static_cast<unsigned>(column * 4 + depth % 8 / 2));
-  return Element(lane.b, depth / 8, depth % 2);
-}
 
 struct MemoryBarrier {
   int64_t arrivals = 0, pending = 0, bytes = 0;
@@ -128,89 +103,6 @@ struct EmulatedMap {
 
 }  // namespace emulation
 
-// warp_mma.cuh
-
-inline void MultiplyTile(float* d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  using namespace emulation;
-  Shown& mine = shown[Thread()];
-  std::memcpy(mine.a, a, sizeof mine.a);
-  mine.b[0] = b0;
-  mine.b[1] = b1;
-  SyncLanes();
-  const int lane = static_cast<int>(Thread() % 32);
-  for (int i = 0; i < 4; ++i) {
-    for (int k = 0; k < 16; ++k) {
-      d[i] += FragmentA(lane / 4 + i / 2 * 8, k) * FragmentB(k, lane % 4 * 2 + i % 2);
-    }
-  }
-  SyncLanes();
-}
-inline void LoadMatricesOf(uint32_t (&words)[4], uint32_t address, bool transposed) {
-  using namespace emulation;
-  if (address % 16 != 0) std::abort();
-  shown[Thread()].a[0] = address;
-  SyncLanes();
-  const unsigned lane = Thread() % 32;
-  for (unsigned i = 0; i < 4; ++i) {
-    const auto element = [&](unsigned row, unsigned column) -> uint32_t {
-      return SharedAt<uint16_t>(ShownBy(8 * i + row).a[0] + 2 * column);
-    };
-    const unsigned major = lane / 4, minor = lane % 4 * 2;
-    words[i] = transposed ? element(minor, major) | element(minor + 1, major) << 16
-                          : element(major, minor) | element(major, minor + 1) << 16;
-  }
-  SyncLanes();
-}
-inline void LoadMatrices(uint32_t (&words)[4], uint32_t address) {
-  LoadMatricesOf(words, address, false);
-}
-inline void LoadMatricesTransposed(uint32_t (&words)[4], uint32_t address) {
-  LoadMatricesOf(words, address, true);
-}
-inline void StoreMatrices(uint32_t address, uint32_t word0, uint32_t word1, uint32_t word2,
-                          uint32_t word3) {
-  using namespace emulation;
-  if (address % 16 != 0) std::abort();
-  shown[Thread()].a[0] = address;
-  SyncLanes();
-  const unsigned lane = Thread() % 32;
-  const uint32_t words[4] = {word0, word1, word2, word3};
-  for (unsigned i = 0; i < 4; ++i) {
-    SharedAt<uint32_t>(ShownBy(8 * i + lane / 4).a[0] + lane % 4 * 4) = words[i];
-  }
-  SyncLanes();
-}
-inline void CopyOrZero16(uint32_t to, const void* from, bool present) {
-  if (to % 16 != 0 || (present && reinterpret_cast<uintptr_t>(from) % 16 != 0)) std::abort();
-  SharedAt<uint4>(to) = present ? *static_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
-}
-inline void CommitCopies() {}
-template <int kLeft>
-void WaitForCopyGroups() {}
-inline void StoreShared16(uint32_t address, const float (&x)[4]) {
-  std::memcpy(&SharedAt<float>(address), x, sizeof x);
-}
-inline void LoadSharedFloats(uint32_t address, float (&x)[4]) {
-  std::memcpy(x, &SharedAt<float>(address), sizeof x);
-}
-inline float2 LoadShared8(uint32_t address) { return SharedAt<float2>(address); }
-inline void StoreSharedInts(uint32_t address, int4 x) { SharedAt<int4>(address) = x; }
-inline int4 LoadSharedInts(uint32_t address) { return SharedAt<int4>(address); }
-inline uint32_t FromLane(uint32_t x, int mask) {
-  return static_cast<uint32_t>(emulation::WarpExchange(x, static_cast<unsigned>(mask)));
-}
-inline float FromLane(float x, int mask) {
-  return FromBits<float>(FromLane(BitsOf<float>(x), mask));
-}
-inline float OfLane(float x, int lane) {
-  return FromLane(x, static_cast<int>(emulation::Thread() % 32) ^ lane);
-}
-inline void SyncWarp() { emulation::SyncLanes(); }
-inline float Exp2(float x) {
-  const float y = std::exp2(x);
-  return y < 1.17549435e-38f ? 0.0f : y;
-}
-
 // warpgroup_mma.cuh
 
 enum class Along;
@@ -241,15 +133,13 @@ void MultiplyShared(float (&d)[kCount], uint64_t a, uint64_t b, bool accumulate)
 template <Along kB, int kCount>
 void MultiplyFragments(float (&d)[kCount], const uint32_t* a, uint64_t b, bool accumulate) {
   using namespace emulation;
-  std::memcpy(shown[Thread()].a, a, sizeof shown[0].a);
-  SyncLanes();
+  const WarpWords words = Show(a, 4);
   struct Rows {
     float x[16][16];
   } rows;
   for (int row = 0; row < 16; ++row) {
-    for (int k = 0; k < 16; ++k) rows.x[row][k] = FragmentA(row, k);
+    for (int k = 0; k < 16; ++k) rows.x[row][k] = words.Left(row, k);
   }
-  SyncLanes();
   const auto element = [rows](int row, uint32_t depth) { return rows.x[row][depth]; };
   EnqueueProduct(d, element, b, static_cast<int>(kB) != 0, accumulate);
 }

@@ -3,7 +3,7 @@
 #if defined(NIBBLE_GPU_EMULATION)
 #include <cstring>
 
-#include "kernels/cuda/layers/warp_mma.cuh"
+#include "kernels/cuda/layers/tensor_core_emulation.h"
 #endif
 
 namespace nibble::gpu {

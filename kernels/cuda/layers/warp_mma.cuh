@@ -1,6 +1,6 @@
 // Instructions of one warp: matrix multiply-accumulate of 16×8×16 BF16 fragments, loads of
 // fragments from shared memory, asynchronous copies, shuffles. They exist on every target;
-// tensor_core_emulation.h replaces them on the host.
+// warp_emulation.h replaces them on the host.
 //
 // Fragments, lane l of the warp with row = l / 4 and quad = l % 4, two BF16 in a word:
 //   a[4]: (row, 2 quad), (row + 8, 2 quad), (row, 2 quad + 8), (row + 8, 2 quad + 8)  of [16, 16]
@@ -20,7 +20,7 @@
 #include "kernels/cuda/instructions.h"
 
 #if defined(NIBBLE_GPU_EMULATION)
-#include "kernels/cuda/layers/tensor_core_emulation.h"
+#include "kernels/cuda/layers/warp_emulation.h"
 #else
 
 namespace nibble::gpu {

@@ -22,6 +22,10 @@
 
 #include "kernels/cuda/layers/warp_mma.cuh"
 
+#if defined(NIBBLE_GPU_EMULATION)
+#include "kernels/cuda/layers/tensor_core_emulation.h"
+#endif
+
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(NIBBLE_GPU_EMULATION)
 #define NIBBLE_HOPPER 1
 #else

@@ -1,47 +1,22 @@
 #include "kernels/cuda/nccl/nccl_library.h"
 
-#include <dlfcn.h>
-
-#include <cstdlib>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/cuda/shared_library.h"
 
 namespace nibble {
 namespace {
 
 constexpr char kNcclFile[] = "libnccl.so.2";
 
-// Keeps the first name that is not there.
-template <class Function>
-void FindIn(void* library, const char* name, Function& function, std::string& missing) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr && missing.empty()) missing = name;
-}
-
 }  // namespace
 
-std::vector<std::string> NcclPlaces() {
-  std::vector<std::string> places = {kNcclFile};
-  std::vector<std::string> homes = {"/usr/local/cuda"};
-  if (const char* home = std::getenv("CUDA_HOME"); home != nullptr && *home != '\0') {
-    homes.insert(homes.begin(), home);
-  }
-  for (const std::string& home : homes) {
-    for (const char* folder : {"targets/x86_64-linux/lib", "lib64", "lib"}) {
-      places.push_back(absl::StrCat(home, "/", folder, "/", kNcclFile));
-    }
-  }
-  return places;
-}
+std::vector<std::string> NcclPlaces() { return CudaLibraryPlaces(kNcclFile); }
 
 absl::StatusOr<const NcclLibrary*> LoadNcclFrom(const std::vector<std::string>& places) {
-  void* library = nullptr;
-  for (const std::string& place : places) {
-    library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library != nullptr) break;
-  }
+  void* const library = LoadFirstOf(places);
   if (library == nullptr) {
     return absl::NotFoundError(absl::StrCat(
         "NCCL was not found: no ", kNcclFile, " (searched ", absl::StrJoin(places, ", "),
@@ -49,21 +24,21 @@ absl::StatusOr<const NcclLibrary*> LoadNcclFrom(const std::vector<std::string>& 
   }
   auto table = std::make_unique<NcclLibrary>();
   std::string missing;
-  FindIn(library, "ncclGetVersion", table->GetVersion, missing);
-  FindIn(library, "ncclGetUniqueId", table->GetUniqueId, missing);
-  FindIn(library, "ncclGetErrorString", table->GetErrorString, missing);
-  FindIn(library, "ncclGetLastError", table->GetLastError, missing);
-  FindIn(library, "ncclCommInitRankConfig", table->CommInitRankConfig, missing);
-  FindIn(library, "ncclCommGetAsyncError", table->CommGetAsyncError, missing);
-  FindIn(library, "ncclCommAbort", table->CommAbort, missing);
-  FindIn(library, "ncclGroupStart", table->GroupStart, missing);
-  FindIn(library, "ncclGroupEnd", table->GroupEnd, missing);
-  FindIn(library, "ncclSend", table->Send, missing);
-  FindIn(library, "ncclRecv", table->Recv, missing);
-  FindIn(library, "ncclAllGather", table->AllGather, missing);
-  FindIn(library, "ncclReduceScatter", table->ReduceScatter, missing);
-  FindIn(library, "ncclAllReduce", table->AllReduce, missing);
-  FindIn(library, "ncclBroadcast", table->Broadcast, missing);
+  FindFunction(library, "ncclGetVersion", table->GetVersion, missing);
+  FindFunction(library, "ncclGetUniqueId", table->GetUniqueId, missing);
+  FindFunction(library, "ncclGetErrorString", table->GetErrorString, missing);
+  FindFunction(library, "ncclGetLastError", table->GetLastError, missing);
+  FindFunction(library, "ncclCommInitRankConfig", table->CommInitRankConfig, missing);
+  FindFunction(library, "ncclCommGetAsyncError", table->CommGetAsyncError, missing);
+  FindFunction(library, "ncclCommAbort", table->CommAbort, missing);
+  FindFunction(library, "ncclGroupStart", table->GroupStart, missing);
+  FindFunction(library, "ncclGroupEnd", table->GroupEnd, missing);
+  FindFunction(library, "ncclSend", table->Send, missing);
+  FindFunction(library, "ncclRecv", table->Recv, missing);
+  FindFunction(library, "ncclAllGather", table->AllGather, missing);
+  FindFunction(library, "ncclReduceScatter", table->ReduceScatter, missing);
+  FindFunction(library, "ncclAllReduce", table->AllReduce, missing);
+  FindFunction(library, "ncclBroadcast", table->Broadcast, missing);
   if (!missing.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(kNcclFile, " has no ", missing));
   }

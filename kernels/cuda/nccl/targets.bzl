@@ -29,11 +29,11 @@ def _group(name, kernels, backend, srcs = [], testonly = False):
             "piece_plan.h",
         ],
         # NCCL is loaded when ranks are connected: nothing links it, only its header is needed.
-        linkopts = ["-ldl"],
         deps = [
             backend,
             kernels,
             "//common",
+            "//kernels/cuda:shared_library",
             "//kernels/ops",
             "@cuda//:nccl_headers",
             "@cuda//:runtime_headers",

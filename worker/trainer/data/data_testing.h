@@ -22,6 +22,7 @@
 #include "common/files/files_testing.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/sentencepiece_training.h"
 #include "worker/trainer/data/shard.h"
 #include "worker/trainer/data/shard_writer.h"
 #include "worker/trainer/data/token_source.h"

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "worker/trainer/data/data_testing.h"
 #include "worker/trainer/data/sentencepiece.h"
+#include "worker/trainer/data/sentencepiece_model.h"
 #include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {

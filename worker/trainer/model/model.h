@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "recipe/recipe.h"
 #include "worker/trainer/model/device.h"
+#include "worker/trainer/model/head.h"
 #include "worker/trainer/model/linear.h"
 #include "worker/trainer/model/memory_plan.h"
 #include "worker/trainer/model/mixer.h"
@@ -24,54 +25,8 @@
 
 namespace nibble {
 
-// The output head and its loss, in chunks of rows: the full logits are never materialised. Training
-// computes loss and gradient in one pass over each chunk.
-class Head {
- public:
-  static absl::StatusOr<Head> Create(const Device& device, const Parameters& parameters,
-                                     DType dtype);
-
-  // The working copy of the weight is in `step`, the chunk in `scratch`.
-  absl::Status Allocate(int64_t tokens, Region& step, Region& scratch);
-  absl::Status PrepareWeights();
-
-  // loss: [tokens] of x against targets, FP32. x: [tokens, d_model] after the final norm.
-  absl::Status Loss(const ConstMatrix& x, const int32_t* targets, float* loss);
-  // Also dx = scale · ∂(Σ loss)/∂x, and adds scale · ∂(Σ loss)/∂W to the weight's gradient.
-  absl::Status LossAndGradient(const StepContext& context, const ConstMatrix& x,
-                               const int32_t* targets, float scale, float* loss,
-                               const MutableMatrix& dx);
-  // logits: [rows of x, vocab] FP32.
-  absl::Status Logits(const ConstMatrix& x, const MutableMatrix& logits);
-
-  int64_t param() const { return param_; }
-  bool tied() const { return tied_; }
-  // The working copy of a weight that no other part reads: [vocab, d_model], or null. If it
-  // arrives, PrepareWeights() leaves it alone.
-  uint16_t* bf16_weight() const;
-  // The same, of a weight that the embedding reads too; or null.
-  uint16_t* working_copy() const;
-  void set_bf16_arrives(bool arrives) { bf16_arrives_ = arrives; }
-
- private:
-  Head(const Device& device, DType dtype) : device_(device), dtype_(dtype) {}
-  ConstMatrix weight() const;
-
-  Device device_;
-  DType dtype_;
-  int64_t param_ = 0;
-  bool tied_ = false, bf16_arrives_ = false;
-  int64_t vocab_ = 0, d_model_ = 0;
-  float* weight_ = nullptr;   // [vocab, d_model]
-  float* dweight_ = nullptr;  // [vocab, d_model]
-  int64_t chunk_rows_ = 0;
-  ActivationBuffer bf16_weight_;  // [vocab, d_model], if activations are BF16
-  ActivationBuffer logits_;       // [chunk_rows, vocab] FP32
-  ActivationBuffer dlogits_;      // [chunk_rows, vocab], in place if activations are FP32
-};
-
-// How a GEMM of linear layers is computed under the recipe in effect; GEMMs with equal fields are
-// counted together.
+// How a GEMM of linear layers is computed under the recipe in effect. Layers whose GEMMs are
+// computed alike are counted together.
 struct ProductUse {
   LinearGemm gemm = LinearGemm::kFprop;
   std::string path;        // as GemmPlan
@@ -87,8 +42,8 @@ struct ModelBatch {
   const int32_t* targets = nullptr;  // [tokens], -1 is ignored
 };
 
-// Called around the parts of a pass, and enqueues what must happen before and after them: exchanges
-// between ranks. Part -1 is the embedding, spec.blocks() the final norm with the head.
+// Called around each part of a pass, to enqueue the exchanges between ranks that must precede or
+// follow it. Part -1 is the embedding, spec.blocks() the final norm with the head.
 class PassHooks {
  public:
   virtual ~PassHooks() = default;
@@ -138,20 +93,22 @@ class Model {
   // In the order of the outline.
   std::vector<Linear*> linears() const;
   Head& head() { return head_; }
-  // By parameter that no linear layer reads as its weight: whether passes read no more of it than
-  // its BF16 rounding.
+  // By parameter: whether passes read nothing but its BF16 rounding. False for weights of linear
+  // layers.
   std::vector<bool> ReadInBf16() const;
 
-  // Of weights that are not gathered: what their update may write for the next step, by parameter.
-  // Valid until the next SetRecipe().
+  // By parameter: the working copies of weights that are not gathered, which the update may write
+  // for the next step. Valid until the next SetRecipe().
   std::vector<WorkingCopy> UpdatedCopies() const;
-  // Whether they are those of the present weights: BeginStep() then does not make them.
+  // Whether these copies match the present weights; if not, BeginStep() makes them.
   void SetCopiesAreCurrent(bool current);
 
-  // Makes the working copies of the weights, and zeroes gradients that are only accumulated. Of
-  // weights that ranks gather, the first pass makes the copies of each block before it runs it, or,
-  // if weights take turns, every pass, those of all buckets in the same memory. Of gradients that
-  // take turns or are new in each micro-batch, they zero those of a bucket before they write it.
+  // Makes the working copies of the weights, and zeroes gradients that are only accumulated, with
+  // two exceptions:
+  //   weights that ranks gather: the first pass makes the copies of each block before it runs the
+  //     block; if weights take turns, every pass does, because all buckets share the memory
+  //   gradients that take turns or are new in each micro-batch: a pass zeroes those of a bucket
+  //     before it writes them
   absl::Status BeginStep(const StepContext& context);
   // loss: [tokens], output. Also runs the head's backward pass, chunk by chunk; gradients are those
   // of scale · Σ loss.
@@ -203,13 +160,14 @@ class Model {
   }
   absl::Status Build();
   absl::Status Plan();
-  // If weights are gathered: makes the working copies of a part, unless an earlier pass has left
-  // them in memory.
+  // If weights are gathered: makes the working copies of a part, unless those of an earlier pass
+  // are still in memory.
   absl::Status PrepareWeights(const StepContext& context, int64_t part);
   void PlanZeros();
   // Zeroes the gradients of a bucket that are only accumulated, and the gaps between them.
   absl::Status ZeroGradients(int64_t bucket);
-  // The same for buckets that begin with a part of the backward pass, unless BeginStep() does it.
+  // Does that for the buckets that the backward pass begins to write in this part, unless
+  // BeginStep() has done it.
   absl::Status BeginGradients(int64_t part);
   bool zeroes_by_part() const {
     return parameters_.gradients_take_turns() || options_.new_gradients;

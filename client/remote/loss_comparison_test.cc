@@ -1,4 +1,4 @@
-#include "client/remote/job_text.h"
+#include "client/remote/loss_comparison.h"
 
 #include <algorithm>
 #include <cmath>
