@@ -18,6 +18,10 @@ void AddFlags(Command app, CoordinatorFlags& flags) {
   app.Add("--cluster", flags.controller.cluster,
           "name of the cluster; another cluster's store is refused")
       .Required();
+  app.AddFlag(
+      "--standby", flags.standby,
+      "while another coordinator has the store, wait, and take over when that one has ended; "
+      "the store has to exist");
   app.AddFlag("--restored", flags.controller.restored,
               "the store was restored from a backup: begin a new epoch, in which newer jobs and "
               "checkpoints are adopted from the workers");

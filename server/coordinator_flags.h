@@ -20,6 +20,7 @@ namespace nibble {
 
 struct CoordinatorFlags {
   std::string store;
+  bool standby = false;  // waits while another process has the store
   ControllerOptions controller;
   ServerOptions server;
   std::string http = kCoordinatorHttp;

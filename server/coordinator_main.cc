@@ -177,6 +177,31 @@ void WarnOfDescriptors(const ConnectionLimits& limits) {
                    " connections (--max-connections), which need ", 2 * limits.all + kOthers));
 }
 
+// The store; null if a signal to stop came while a standby waited for it. `seconds`: of the last
+// attempt.
+absl::StatusOr<std::unique_ptr<RocksStore>> OpenStore(const CoordinatorFlags& flags,
+                                                      ServiceManager& manager, double& seconds) {
+  RocksStoreOptions options;
+  options.cluster = flags.controller.cluster;
+  // Where its volume is not mounted, a standby would begin an empty store.
+  options.create_if_missing = !flags.standby;
+  const sigset_t signals = StopSignals();
+  constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 100'000'000};
+  for (bool waits = false;; waits = true) {
+    const Stopwatch opening;
+    absl::StatusOr<std::unique_ptr<RocksStore>> store = RocksStore::Open(flags.store, options);
+    seconds = opening.seconds();
+    // The lock is taken.
+    if (!flags.standby || !absl::IsUnavailable(store.status())) return store;
+    if (!waits) {
+      Log(LogLevel::kInfo, absl::StrCat("standby: ", store.status().message()));
+      LogUnreported(manager.Ready("standby"));
+    }
+    LogUnreported(manager.Alive(ServiceManager::Clock::now()));
+    if (sigtimedwait(&signals, nullptr, &kPause) >= 0) return nullptr;
+  }
+}
+
 absl::Status Serve(const CoordinatorFlags& flags, ServiceManager& manager) {
   NIBBLE_RETURN_IF_ERROR(
       CheckListen(flags.server.listen, flags.server.insecure, flags.tls.given()));
@@ -185,11 +210,12 @@ absl::Status Serve(const CoordinatorFlags& flags, ServiceManager& manager) {
   if (!flags.notify_secret_file.empty()) {
     NIBBLE_ASSIGN_OR_RETURN(notify.secret, ReadSecret(flags.notify_secret_file));
   }
-  const Stopwatch opening;
-  RocksStoreOptions store_options;
-  store_options.cluster = flags.controller.cluster;
-  NIBBLE_ASSIGN_OR_RETURN(const auto store, RocksStore::Open(flags.store, store_options));
-  const double opened_seconds = opening.seconds();
+  double opened_seconds = 0;
+  NIBBLE_ASSIGN_OR_RETURN(const auto store, OpenStore(flags, manager, opened_seconds));
+  if (store == nullptr) {
+    Log(LogLevel::kInfo, "stopping: received a signal before the store was free");
+    return absl::OkStatus();
+  }
   const SystemClock clock;
   std::atomic<bool> failed = false;
   ControllerOptions options = flags.controller;

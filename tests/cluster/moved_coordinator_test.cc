@@ -1,6 +1,8 @@
 // The coordinator's machine is lost. Another one takes over its address, with the volume of the
-// store or with a backup of it: ranks never stop, the cluster is whole again within a minute, and
-// nothing acknowledged is lost, or nothing that was before the backup was requested.
+// store, for which a standby waits, or with a backup of it: ranks never stop, the cluster is whole
+// again within a minute, and nothing acknowledged is lost, or nothing that was before the backup
+// was requested.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,10 +12,16 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cluster/cluster_files.h"
+#include "common/descriptor.h"
 #include "common/process/process.h"
 #include "common/process/spawn.h"
 #include "gmock/gmock.h"
@@ -32,14 +40,33 @@ constexpr double kMostSeconds = 60;
 // A coordinator that is not part of the bed's cluster, at the bed's address.
 class OtherMachine {
  public:
-  OtherMachine(const ClusterBed& bed, const std::string& store) {
-    const absl::StatusOr<pid_t> pid =
-        SpawnProcess({.arguments = {TestPrograms().coordinator, "--store", store, "--cluster",
-                                    "local", "--listen", bed.address(), "--http", "", "--lease-ms",
-                                    absl::StrCat(ClusterBed::kLease.count()), "--tick-ms", "20"},
-                      .dies_with_thread = true});
+  OtherMachine(const ClusterBed& bed, const std::string& store, bool standby = false) {
+    std::vector<std::string> arguments = {TestPrograms().coordinator,
+                                          "--store",
+                                          store,
+                                          "--cluster",
+                                          "local",
+                                          "--listen",
+                                          bed.address(),
+                                          "--http",
+                                          "",
+                                          "--lease-ms",
+                                          absl::StrCat(ClusterBed::kLease.count()),
+                                          "--tick-ms",
+                                          "20"};
+    if (standby) arguments.push_back("--standby");
+    const std::string log = absl::StrCat(bed.root(), "/other-machine.log");
+    const OwnedDescriptor errors(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    const absl::StatusOr<pid_t> pid = SpawnProcess(
+        {.arguments = std::move(arguments), .error = errors.get(), .dies_with_thread = true});
     EXPECT_TRUE(pid.ok()) << pid.status();
     pid_ = pid.value_or(-1);
+    if (!standby) return;
+    EXPECT_TRUE(Eventually([&] {
+      std::ifstream lines(log);
+      const std::string text(std::istreambuf_iterator<char>(lines), {});
+      return absl::StrContains(text, "standby: ");
+    }));
   }
   ~OtherMachine() {
     if (pid_ <= 0) return;
@@ -49,11 +76,32 @@ class OtherMachine {
   OtherMachine(const OtherMachine&) = delete;
   OtherMachine& operator=(const OtherMachine&) = delete;
 
+  // SIGTERM; returns its status once it has ended.
+  int Stop() {
+    int status = -1;
+    (void)kill(pid_, SIGTERM);
+    (void)waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return status;
+  }
+
  private:
   pid_t pid_ = -1;
 };
 
-enum class From { kVolume, kBackup };
+enum class From { kVolume, kBackup, kStandby };
+
+const char* NameOf(From from) {
+  switch (from) {
+    case From::kVolume:
+      return "Volume";
+    case From::kBackup:
+      return "Backup";
+    case From::kStandby:
+      break;
+  }
+  return "Standby";
+}
 
 class MovedCoordinator : public testing::TestWithParam<From> {
  protected:
@@ -95,20 +143,22 @@ TEST_P(MovedCoordinator, RanksNeverStopAndTheClusterIsWholeWithinAMinute) {
       << bed.Story(job);
   const int64_t at_loss = bed.Describe(job).checkpoint_step();
 
+  const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
+  std::optional<OtherMachine> other;
+  if (GetParam() == From::kStandby) other.emplace(bed, store, true);
   // What was acknowledged after the backup is not in it, and a client would miss it.
   if (from_backup) clerk.Stop();
   bed.Kill(kCoordinatorRole);
   const auto lost = std::chrono::steady_clock::now();
-  const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
   if (from_backup) {
     fs::remove_all(store);
     const ShellResult restored = Shell(absl::StrCat(TestPrograms().coordinator, " backup restore ",
                                                     backups, " --store ", Path("store"), " 2>&1"));
     ASSERT_EQ(restored.code, 0) << restored.text;
-  } else {
+  } else if (!other.has_value()) {
     fs::rename(store, Path("store"));
   }
-  const OtherMachine other(bed, Path("store"));
+  if (!other.has_value()) other.emplace(bed, Path("store"));
   // Whole again: both workers are present, the job runs, and everything up to a checkpoint after
   // the loss is committed.
   ASSERT_TRUE(Eventually([&] {
@@ -120,7 +170,7 @@ TEST_P(MovedCoordinator, RanksNeverStopAndTheClusterIsWholeWithinAMinute) {
   })) << bed.Story(job);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - lost).count();
-  std::printf("recovered from the %s in %.1f s\n", from_backup ? "backup" : "volume", seconds);
+  std::printf("recovered from the %s in %.1f s\n", NameOf(GetParam()), seconds);
   EXPECT_LT(seconds, kMostSeconds);
   for (const auto& rank : ranks) EXPECT_TRUE(IsAlive(rank.process)) << bed.Story(job);
   if (from_backup) {
@@ -135,10 +185,22 @@ TEST_P(MovedCoordinator, RanksNeverStopAndTheClusterIsWholeWithinAMinute) {
   bed.ExpectUndisturbedLosses(job, tiny);
 }
 
-INSTANTIATE_TEST_SUITE_P(Store, MovedCoordinator, testing::Values(From::kVolume, From::kBackup),
-                         [](const auto& info) {
-                           return info.param == From::kVolume ? "Volume" : "Backup";
-                         });
+INSTANTIATE_TEST_SUITE_P(Store, MovedCoordinator,
+                         testing::Values(From::kVolume, From::kBackup, From::kStandby),
+                         [](const auto& info) { return NameOf(info.param); });
+
+TEST(Standby, EndsWellOnASignalAndDoesNotBeginAStore) {
+  ClusterBed bed({.workers = 1});
+  const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
+  OtherMachine standby(bed, store, true);
+  EXPECT_EQ(standby.Stop(), 0);
+  EXPECT_EQ(bed.Ask(kListWorkers).workers_size(), 1);  // the coordinator has not noticed
+  const ShellResult refused = Shell(absl::StrCat(TestPrograms().coordinator, " --standby --store ",
+                                                 bed.root(), "/none --cluster local 2>&1"));
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.text, HasSubstr("there is no store"));
+  EXPECT_FALSE(fs::exists(bed.root() + "/none"));
+}
 
 TEST(WorkerSettings, AFileConfiguresTheDaemonAndItsMistakesStopIt) {
   std::string file = "/tmp/nibble-settings-XXXXXX";
