@@ -295,7 +295,7 @@ void AddLimitFlags(Command app, Flags& flags) {
       .ShowDefault()
       .Group(group);
   app.Add("--watch-stall-ms", controller.watches.stall_ms,
-          "a watch that takes none of its messages for this long ends")
+          "a watch or log stream that takes none of its messages for this long ends")
       .InRange(int64_t{1}, int64_t{86'400'000})
       .ShowDefault()
       .Group(group);
@@ -487,6 +487,7 @@ absl::Status Serve(const Flags& flags, ServiceManager& manager) {
       OpenSecurity(flags, [&metrics = controller->metrics()] { metrics.AuditLost(); }));
   NIBBLE_ASSIGN_OR_RETURN(auto http, ServeHttp(*controller, *store, flags, security.credentials, intake));
   ServerOptions server_options = flags.server;
+  server_options.service.logs.stall_ms = flags.controller.watches.stall_ms;
   server_options.credentials = security.credentials;
   server_options.authenticator = security.authenticator.get();
   server_options.audit = security.audit.get();

@@ -3,7 +3,10 @@
 #include <grpcpp/grpcpp.h>
 #include <stdlib.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -31,12 +34,13 @@ using checkpoint_testing::RandomState;
 using checkpoint_testing::State;
 using file_testing::TempDirectory;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 using Lines = std::vector<std::string>;
 
 class LogServiceTest : public testing::Test {
  protected:
-  LogServiceTest() {
+  explicit LogServiceTest(const ReaderLimits& limits = {.most = 2}) {
     EXPECT_NE(mkdtemp(directory_.data()), nullptr);
     Create(int64_t{1} << 20);
     std::vector<PeerService> services;
@@ -57,7 +61,7 @@ class LogServiceTest : public testing::Test {
           std::ofstream(directory_ + "/trace") << "[\n{\"steps\":" << steps << "}\n]\n";
           return directory_ + "/trace";
         },
-        {.readers = 2}));
+        limits));
     auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -255,6 +259,76 @@ TEST_F(LogServiceTest, InvalidRequestsAndTooManyReadersAreRefused) {
   EXPECT_FALSE(second->Read(&response));
 }
 
+class StalledReaderTest : public LogServiceTest {
+ protected:
+  using Time = std::shared_ptr<std::atomic<int64_t>>;
+  static constexpr size_t kPlaces = 2;
+
+  explicit StalledReaderTest(const Time& now_ms = std::make_shared<std::atomic<int64_t>>(0))
+      : LogServiceTest({.most = kPlaces,
+                        .stall_ms = 120'000,
+                        .look_ms = 10,
+                        .now_ms = [now_ms] { return now_ms->load(); }}),
+        now_ms_(now_ms) {
+    Create(int64_t{64} << 20);
+    for (int i = 0; i < 1024; ++i) log_->Append(std::string(kMaxLineBytes - 1, 'x') + "\n");
+  }
+
+  const Time now_ms_;
+};
+
+TEST_F(StalledReaderTest, AReaderThatTakesNothingLosesItsPlaceAndIsToldWhy) {
+  grpc::ClientContext contexts[kPlaces];
+  std::unique_ptr<grpc::ClientReader<v1::ReadRankLogResponse>> stalled[kPlaces];
+  v1::ReadRankLogResponse response;
+  // Else gRPC would take up to 16 MiB for a reader that does not read.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::RankLogs::NewStub(
+      grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
+  for (size_t i = 0; i < kPlaces; ++i) stalled[i] = stub->ReadRankLog(&contexts[i], Request());
+  for (const auto& reader : stalled) ASSERT_TRUE(reader->Read(&response));
+  // They have all places, until one loses its own. No time passes while an honest reader reads.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  grpc::Status honest;
+  do {
+    *now_ms_ += 10'000;
+    Lines lines;
+    honest = Read(Request(1), lines);
+  } while (!honest.ok() && std::chrono::steady_clock::now() < end);
+  EXPECT_TRUE(honest.ok()) << honest.error_message();
+  int cut = 0;
+  for (const auto& reader : stalled) {
+    while (reader->Read(&response)) {
+    }
+    const grpc::Status status = reader->Finish();
+    if (status.ok()) continue;  // only the other one was cut off in time
+    ++cut;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("the reader of logs reads too slowly"));
+    EXPECT_THAT(status.error_message(), HasSubstr("allowed: 120000"));
+  }
+  EXPECT_GE(cut, 1);
+}
+
+TEST_F(StalledReaderTest, AFollowerThatTakesEachLineKeepsItsPlace) {
+  Create(int64_t{1} << 20);
+  log_->Append("first\n");
+  grpc::ClientContext context;
+  const auto reader = stub_->ReadRankLog(&context, Request(0, true));
+  v1::ReadRankLogResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  for (int i = 1; i <= 20; ++i) {
+    *now_ms_ += 100'000;  // a write ends before the second line after it is read
+    log_->Append(absl::StrCat("line ", i, "\n"));
+    ASSERT_TRUE(reader->Read(&response));
+    EXPECT_THAT(response.lines(), ElementsAre(absl::StrCat("line ", i)));
+  }
+  log_->End();
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
 constexpr char kJob[] = "gpt-1";
 
 class ShardServiceTest : public testing::Test {
@@ -371,6 +445,17 @@ TEST_F(ShardServiceTest, DamagedBytesAreNotSent) {
   std::string bytes;
   EXPECT_EQ(Read(Ref(0), 0, 0, bytes).error_code(), grpc::StatusCode::DATA_LOSS);
   EXPECT_TRUE(bytes == Expected(0).substr(0, bytes.size()));
+}
+
+TEST_F(ShardServiceTest, ReadersBeyondTheBoundAreToldToAskElsewhere) {
+  std::vector<PeerService> services;
+  services.push_back(MakeShardService(registry_, "holder", {.most = 0}));
+  auto full = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
+  ASSERT_TRUE(full.ok()) << full.status();
+  stub_ = v1::ShardStore::NewStub(
+      grpc::CreateChannel((*full)->address(), grpc::InsecureChannelCredentials()));
+  std::string bytes;
+  EXPECT_EQ(Read(Ref(0), 0, 0, bytes).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(ShardServiceTest, APortInUseIsAnError) {
