@@ -458,6 +458,41 @@ TEST_F(ShardServiceTest, ReadersBeyondTheBoundAreToldToAskElsewhere) {
   EXPECT_EQ(Read(Ref(0), 0, 0, bytes).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
+TEST_F(ShardServiceTest, AReaderThatTakesNothingIsCutOffAndToldToAskElsewhere) {
+  const auto now_ms = std::make_shared<std::atomic<int64_t>>(0);
+  std::vector<PeerService> services;
+  services.push_back(
+      MakeShardService(registry_, "holder",
+                       {.most = 1, .look_ms = 10, .now_ms = [now_ms] { return now_ms->load(); }}));
+  auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
+  ASSERT_TRUE(server.ok()) << server.status();
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  stub_ = v1::ShardStore::NewStub(grpc::CreateCustomChannel(
+      (*server)->address(), grpc::InsecureChannelCredentials(), arguments));
+  ASSERT_GT(Expected(0).size(), size_t{2} << 20);  // more than a piece and gRPC's buffers
+  grpc::ClientContext context;
+  v1::ReadShardRequest request;
+  *request.mutable_shard() = Ref(0);
+  const auto stalled = stub_->ReadShard(&context, request);
+  v1::ReadShardResponse piece;
+  ASSERT_TRUE(stalled->Read(&piece));
+  // It has the only place. No time passes while an honest reader reads.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  grpc::Status honest;
+  do {
+    *now_ms += 10'000;
+    std::string bytes;
+    honest = Read(Ref(0), 0, 1, bytes);
+  } while (!honest.ok() && std::chrono::steady_clock::now() < end);
+  EXPECT_TRUE(honest.ok()) << honest.error_message();
+  while (stalled->Read(&piece)) {
+  }
+  const grpc::Status status = stalled->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(status.error_message(), HasSubstr("the reader of shards reads too slowly"));
+}
+
 TEST_F(ShardServiceTest, APortInUseIsAnError) {
   EXPECT_EQ(PeerServer::Start(service_->address(), {}, {}).status().code(),
             absl::StatusCode::kUnavailable);
