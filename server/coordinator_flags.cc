@@ -241,7 +241,7 @@ void AddLimitFlags(Command app, CoordinatorFlags& flags) {
       .ShowDefault()
       .Group(group);
   app.Add("--watch-stall-ms", controller.watches.stall_ms,
-          "a watch that takes none of its messages for this long ends")
+          "a watch or log stream that takes none of its messages for this long ends")
       .InRange(int64_t{1}, int64_t{86'400'000})
       .ShowDefault()
       .Group(group);

@@ -241,6 +241,7 @@ absl::Status Serve(const CoordinatorFlags& flags, ServiceManager& manager) {
   server_options.credentials = security.credentials;
   server_options.authenticator = security.authenticator.get();
   server_options.audit = security.audit.get();
+  server_options.service.logs.stall_ms = flags.controller.watches.stall_ms;
   if (http != nullptr) server_options.http = http->address();
   WarnOfDescriptors(server_options.connections);
   NIBBLE_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(*controller, server_options));

@@ -45,6 +45,7 @@ std::string AuditLine(const AuditEntry& entry) {
   add("call", entry.call);
   add("subject", entry.subject);
   add("request", entry.request);
+  if (entry.count > 0) line["count"] = entry.count;
   line["outcome"] = Outcome(entry);
   line["code"] = absl::StatusCodeToString(entry.status.code());
   add("reason", std::string(entry.status.message().substr(0, kMaxReasonBytes)));

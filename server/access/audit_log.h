@@ -4,6 +4,8 @@
 //    "from":"ipv4:10.0.0.7:41234","peer":"nibble://client/cli","call":"/nibble.v1.Coordinator/
 //    CancelJob","subject":"job train-7","request":"8f…","outcome":"done","code":"OK"}
 //
+// A line with a "count" is of that many refusals of one address, which have no lines of their own.
+//
 // Outcomes: "done", "failed" (the coordinator refused the change itself) and "refused" (the caller
 // may not make the call). Requests are never written whole, and nothing of a token but its id.
 //
@@ -41,6 +43,7 @@ struct AuditEntry {
   std::string request;   // request id; empty: none
   bool refused = false;  // the caller may not make the call
   absl::Status status;   // of the call
+  int64_t count = 0;     // of refusals that the line is of; 0: it is of one call
 };
 
 // The line of an entry, without its newline.

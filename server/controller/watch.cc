@@ -205,13 +205,8 @@ bool Watch::CutIfStalledLocked(int64_t now_ms, int64_t stall_ms) {
   if (phase_ == Phase::kBegun && status_.ok()) {
     if (const auto place = log_->From(place_, 0); !place.ok()) CutLocked(place.status());
   }
-  if (!waits || reads_ != seen_reads_ || seen_ms_ < 0) {
-    seen_ms_ = now_ms;
-    seen_reads_ = reads_;
-  } else if (now_ms - seen_ms_ > stall_ms) {
-    CutLocked(absl::ResourceExhaustedError(
-        absl::StrCat("the watch reads too slowly: it took no message for ", now_ms - seen_ms_,
-                     " ms; allowed: ", stall_ms, "; resume from its token")));
+  if (const int64_t for_ms = look_.Look(now_ms, waits, reads_); for_ms > stall_ms) {
+    CutLocked(ReadsTooSlowly("the watch", for_ms, stall_ms, "resume from its token"));
   }
   return !status_.ok();
 }

@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/mutex.h"
+#include "common/stall/stall_look.h"
 #include "proto/nibble/v1/common.pb.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 
@@ -157,9 +158,7 @@ class Watch {
   int64_t begun_sequence_ ABSL_GUARDED_BY(mutex_) = 0;  // of the snapshot that it began with
   int64_t place_ ABSL_GUARDED_BY(mutex_) = 0;           // in the log
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  // When CutIfStalled last found that it had read, or had nothing left to read.
-  int64_t seen_ms_ ABSL_GUARDED_BY(mutex_) = -1;
-  int64_t seen_reads_ ABSL_GUARDED_BY(mutex_) = 0;
+  StallLook look_ ABSL_GUARDED_BY(mutex_);  // of CutIfStalled
 };
 
 }  // namespace nibble

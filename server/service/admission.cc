@@ -150,6 +150,24 @@ std::optional<CallerIdentity> Admission::Admit(const grpc::CallbackServerContext
   return std::nullopt;
 }
 
+std::optional<CallerIdentity> Admission::AdmitAnybody(const grpc::CallbackServerContext& context,
+                                                      const char* call, Refusal& refusal) {
+  CallerIdentity caller;
+  caller.from = context.peer();
+  caller.peer = PeerHost(caller.from);
+  absl::Status rate = limiter_.Take(RateName(caller));
+  if (rate.ok()) return caller;
+  refusal = Refuse(caller, call, std::move(rate));
+  return std::nullopt;
+}
+
+Refusal Admission::Refuse(const CallerIdentity& caller, const char* call, absl::Status why) {
+  Refusal refusal = {.status = std::move(why)};
+  Record(caller, call, "", "", refusal.status, /*refused=*/true);
+  Pace(caller, refusal);
+  return refusal;
+}
+
 void Admission::Pace(const CallerIdentity& caller, Refusal& refusal) {
   const std::string name = RateName(caller);
   const RefusalTurn turn = limiter_.Refuse(name);
@@ -267,6 +285,19 @@ void Admission::EndInvalid() {
   }
 }
 
+void Admission::RecordCounts(bool end) {
+  if (options_.audit == nullptr) return;
+  for (const auto& [address, refusals] : refusal_lines_.TakeCounts(end)) {
+    options_.audit->Write({.time_unix_ms = clock_.NowUnixMs(),
+                           .from = address,
+                           .call = "refusals",
+                           .refused = true,
+                           .status = absl::ResourceExhaustedError(
+                               "refusals of this address that have no lines of their own"),
+                           .count = refusals});
+  }
+}
+
 void Admission::RecordConnection(const std::string& from, const absl::Status& why) {
   CallerIdentity caller;
   caller.from = from;
@@ -277,7 +308,7 @@ void Admission::RecordConnection(const std::string& from, const absl::Status& wh
 void Admission::Record(const CallerIdentity& caller, const char* call, const std::string& subject,
                        const std::string& request, const absl::Status& status, bool refused) {
   if (options_.count) options_.count(refused ? "refused" : status.ok() ? "done" : "failed");
-  if (options_.audit == nullptr || (refused && !refusal_lines_.Take(caller.peer).ok())) return;
+  if (options_.audit == nullptr || (refused && !refusal_lines_.Take(caller.peer))) return;
   options_.audit->Write({.time_unix_ms = clock_.NowUnixMs(),
                          .who = caller.author,
                          .role = caller.authenticated ? RoleText(caller.access.role) : "",

@@ -36,6 +36,7 @@
 #include "server/access/authenticator.h"
 #include "server/controller/clock.h"
 #include "server/service/rate_limiter.h"
+#include "server/service/refusal_lines.h"
 
 namespace google::protobuf {
 class Message;
@@ -117,7 +118,7 @@ class Admission {
       : clock_(clock),
         options_(std::move(options)),
         limiter_(clock, options_.rate),
-        refusal_lines_(clock, kRefusalLines) {}
+        refusal_lines_(clock, RefusalLines::Limits()) {}
 
   // Unset: the call is refused, as `refusal` says.
   // `call`: the path of the call. `request`: null if it has none yet, or one that must not be used.
@@ -130,6 +131,13 @@ class Admission {
   //                       job, or it is of another project
   std::optional<CallerIdentity> Admit(const grpc::CallbackServerContext& context, const char* call,
                                       const google::protobuf::Message* request, Refusal& refusal);
+  // A call that anybody may make, as often as its address may. The caller has its addresses alone.
+  // Unset: the call is refused, as `refusal` says.
+  //   ResourceExhausted   too many requests of this address
+  std::optional<CallerIdentity> AdmitAnybody(const grpc::CallbackServerContext& context,
+                                             const char* call, Refusal& refusal);
+  // The refusal of a call that was admitted, recorded and with its turn.
+  Refusal Refuse(const CallerIdentity& caller, const char* call, absl::Status why);
   // Whether a caller on an open stream still has its identity.
   absl::Status CheckStillValid(const CallerIdentity& caller) const;
 
@@ -143,10 +151,13 @@ class Admission {
   void EndInvalid();
 
   // Records a call that the table declares a change, or a refusal. `subject` and `request`: of
-  // AuditEntry. Refusals of one address beyond kRefusalLines are only counted: a flood of them must
-  // not push what was done out of the log.
+  // AuditEntry. Refusals of one address beyond a rate are counted (RefusalLines): a flood of them
+  // must not push what was done out of the log.
   void Record(const CallerIdentity& caller, const char* call, const std::string& subject,
               const std::string& request, const absl::Status& status, bool refused = false);
+  // Records how many refusals have no line of their own, now and then and at the end. To be called
+  // about once a second.
+  void RecordCounts(bool end = false);
   // Records a connection that reached no call. `from`: as gRPC names peers.
   void RecordConnection(const std::string& from, const absl::Status& why);
 
@@ -155,7 +166,6 @@ class Admission {
   const Clock& clock() const { return clock_; }
 
  private:
-  static constexpr RateLimits kRefusalLines = {.per_second = 50, .burst = 2000};
   // A call that waits for its refusal holds gRPC's part of a call, and no request any more.
   static constexpr int kWaitingRefusals = 4096;
 
@@ -188,7 +198,7 @@ class Admission {
   const Clock& clock_;
   const Options options_;
   RateLimiter limiter_;
-  RateLimiter refusal_lines_;
+  RefusalLines refusal_lines_;
   const std::shared_ptr<std::atomic<int>> waiting_ = std::make_shared<std::atomic<int>>(0);
   const std::shared_ptr<OpenCalls> open_ = std::make_shared<OpenCalls>();
 };

@@ -1,13 +1,18 @@
 #include "server/service/admission.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/files/files.h"
 #include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/access/audit_log.h"
 
 namespace nibble {
 namespace {
@@ -114,6 +119,38 @@ TEST_F(OpenCallTest, OpenCallsAreBoundedPerCallerAndPerCall) {
   EXPECT_EQ(take(bob, "/logs", 1), absl::StatusCode::kOk);
   open.erase(open.begin());
   EXPECT_EQ(take(ann, "/logs", 1), absl::StatusCode::kOk);
+}
+
+TEST(AdmissionAuditTest, RefusalsWithoutLinesAreCountedByAddress) {
+  const file_testing::TempDirectory directory;
+  auto audit = AuditLog::Open({.path = directory.Path("audit.jsonl")});
+  ASSERT_EQ(audit.status(), absl::OkStatus());
+  ManualClock clock(1000);
+  int64_t refused = 0;
+  Admission admission(clock, {.audit = audit->get(), .count = [&](const char*) { ++refused; }});
+  CallerIdentity caller;
+  caller.author = "eve";
+  caller.peer = "ipv4:10.0.0.7";
+  caller.from = "ipv4:10.0.0.7:41234";
+  constexpr int kRefusals = 5000;
+  for (int i = 0; i < kRefusals; ++i) {
+    admission.Record(caller, "/call", "", "", absl::ResourceExhaustedError("often"), true);
+  }
+  admission.RecordCounts();
+  caller.peer = "ipv4:10.0.0.8";
+  admission.Record(caller, "/call", "", "", absl::ResourceExhaustedError("once"), true);
+  admission.RecordCounts(/*end=*/true);
+  EXPECT_EQ(refused, kRefusals + 1);
+  const auto text = ReadWholeFile(directory.Path("audit.jsonl"), size_t{16} << 20);
+  ASSERT_EQ(text.status(), absl::OkStatus());
+  const std::vector<std::string> lines = absl::StrSplit(*text, '\n', absl::SkipEmpty());
+  // A burst of lines, the count of the others, and the line of another address.
+  ASSERT_EQ(lines.size(), 2000u + 1 + 1);
+  EXPECT_THAT(lines[2000], testing::AllOf(testing::HasSubstr(R"("from":"ipv4:10.0.0.7")"),
+                                          testing::HasSubstr(R"("call":"refusals")"),
+                                          testing::HasSubstr(R"("count":3000)"),
+                                          testing::HasSubstr(R"("outcome":"refused")")));
+  EXPECT_THAT(lines.back(), testing::HasSubstr("once"));
 }
 
 }  // namespace

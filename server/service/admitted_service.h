@@ -121,8 +121,8 @@ class AdmittedService : public grpc::Service {
     Add(path, grpc::internal::RpcMethod::NORMAL_RPC, handler);
   }
 
-  // serve(received, caller, place) returns the call's reactor, which keeps `place`, and ends with
-  // it, until it is done. `most`: of one caller, as for Admission::Open.
+  // serve(context, caller, received, place) returns the call's reactor, which keeps `place`, and
+  // ends with it, until it is done. `most`: of one caller, as for Admission::Open.
   template <class Request, class Response, class Serve>
   void AddStream(const char* path, Serve serve, int most = 0) {
     using Handler = grpc::internal::CallbackServerStreamingHandler<Received<Request>, Response>;
@@ -142,7 +142,7 @@ class AdmittedService : public grpc::Service {
           absl::StatusOr<std::shared_ptr<OpenCall>> place =
               admission_.Open(*caller, path, SubjectOf(request->message), most);
           if (!place.ok()) return new Refused({.status = place.status()});
-          return serve(*request, *caller, *std::move(place));
+          return serve(*context, *caller, *request, *std::move(place));
         }));
   }
 

@@ -16,230 +16,24 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "common/connections/connection_gate.h"
 #include "common/identity/credentials.h"
 #include "common/listen_address.h"
 #include "common/mutex.h"
 #include "common/status_macros.h"
-#include "google/protobuf/descriptor.h"
-#include "google/protobuf/descriptor.pb.h"
 #include "grpcpp/grpcpp.h"
-#include "grpcpp/health_check_service_interface.h"
-#include "grpcpp/impl/codegen/proto_utils.h"
-#include "grpcpp/impl/codegen/server_callback_handlers.h"
-#include "grpcpp/impl/rpc_service_method.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/resource_quota.h"
 #include "grpcpp/server_context.h"
-#include "grpcpp/support/server_callback.h"
-#include "proto/grpc/health/v1/health.pb.h"
-#include "proto/grpc/reflection/v1/reflection.pb.h"
 #include "server/controller/clock.h"
 #include "server/controller/controller.h"
 #include "server/metrics/rpc_metrics.h"
 #include "server/service/admission.h"
+#include "server/service/reflection_service.h"
 #include "server/service/services.h"
-#include "server/service/wire.h"
 
 namespace nibble {
 namespace {
-
-using google::protobuf::Descriptor;
-using google::protobuf::DescriptorPool;
-using google::protobuf::FieldDescriptor;
-using google::protobuf::FileDescriptor;
-using google::protobuf::FileDescriptorProto;
-using grpc::reflection::v1::ServerReflectionRequest;
-using grpc::reflection::v1::ServerReflectionResponse;
-
-constexpr char kV1[] = "grpc.reflection.v1";
-constexpr char kV1Alpha[] = "grpc.reflection.v1alpha";
-constexpr const char* kCalls[] = {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-                                  "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"};
-
-// The descriptor of v1, renamed to v1alpha.
-FileDescriptorProto AlphaFile() {
-  FileDescriptorProto file;
-  ServerReflectionRequest::descriptor()->file()->CopyTo(&file);
-  file.set_package(kV1Alpha);
-  file.set_name(absl::StrReplaceAll(file.name(), {{"/v1/", "/v1alpha/"}}));
-  const auto rename = [](std::string& type) {
-    type = absl::StrReplaceAll(type,
-                               {{absl::StrCat(".", kV1, "."), absl::StrCat(".", kV1Alpha, ".")}});
-  };
-  for (auto& message : *file.mutable_message_type()) {
-    for (auto& field : *message.mutable_field()) {
-      if (field.has_type_name()) rename(*field.mutable_type_name());
-    }
-  }
-  for (auto& method : *file.mutable_service(0)->mutable_method()) {
-    rename(*method.mutable_input_type());
-    rename(*method.mutable_output_type());
-  }
-  return file;
-}
-
-// Answers reflection requests from the descriptors linked into the program. Immutable.
-class Descriptors {
- public:
-  explicit Descriptors(std::vector<std::string> services) : services_(std::move(services)) {
-    // Links the health service's descriptor, because gRPC serves it, too.
-    (void)grpc::health::v1::HealthCheckRequest::descriptor();
-    pool_.BuildFile(AlphaFile());
-    for (const char* const package : {kV1, kV1Alpha}) {
-      services_.push_back(absl::StrCat(package, ".ServerReflection"));
-    }
-  }
-
-  // `sent`: the files already sent on this stream.
-  ServerReflectionResponse Answer(const ServerReflectionRequest& request,
-                                  std::set<const FileDescriptor*>& sent) const {
-    ServerReflectionResponse answer;
-    answer.set_valid_host(request.host());
-    *answer.mutable_original_request() = request;
-    switch (request.message_request_case()) {
-      case ServerReflectionRequest::kFileByFilename:
-        AddFile(pool_.FindFileByName(request.file_by_filename()), request.file_by_filename(), sent,
-                answer);
-        break;
-      case ServerReflectionRequest::kFileContainingSymbol:
-        AddFile(pool_.FindFileContainingSymbol(request.file_containing_symbol()),
-                request.file_containing_symbol(), sent, answer);
-        break;
-      case ServerReflectionRequest::kFileContainingExtension: {
-        const auto& wanted = request.file_containing_extension();
-        const Descriptor* const type = pool_.FindMessageTypeByName(wanted.containing_type());
-        const FieldDescriptor* const extension =
-            type == nullptr ? nullptr
-                            : pool_.FindExtensionByNumber(type, wanted.extension_number());
-        AddFile(
-            extension == nullptr ? nullptr : extension->file(),
-            absl::StrCat("extension ", wanted.extension_number(), " of ", wanted.containing_type()),
-            sent, answer);
-        break;
-      }
-      case ServerReflectionRequest::kAllExtensionNumbersOfType:
-        AddExtensions(request.all_extension_numbers_of_type(), answer);
-        break;
-      case ServerReflectionRequest::kListServices:
-        for (const std::string& name : services_) {
-          answer.mutable_list_services_response()->add_service()->set_name(name);
-        }
-        break;
-      case ServerReflectionRequest::MESSAGE_REQUEST_NOT_SET:
-        SetError(grpc::StatusCode::INVALID_ARGUMENT, "message_request: not set", answer);
-        break;
-    }
-    return answer;
-  }
-
- private:
-  static void SetError(grpc::StatusCode code, const std::string& message,
-                       ServerReflectionResponse& answer) {
-    answer.mutable_error_response()->set_error_code(code);
-    answer.mutable_error_response()->set_error_message(message);
-  }
-
-  static void AddFile(const FileDescriptor* file, const std::string& wanted,
-                      std::set<const FileDescriptor*>& sent, ServerReflectionResponse& answer) {
-    if (file == nullptr) {
-      return SetError(grpc::StatusCode::NOT_FOUND, absl::StrCat(wanted, ": not found"), answer);
-    }
-    auto& files = *answer.mutable_file_descriptor_response();
-    // The requested file comes first, even if it was sent before.
-    std::vector<const FileDescriptor*> left = {file};
-    sent.erase(file);
-    while (!left.empty()) {
-      const FileDescriptor* const next = left.back();
-      left.pop_back();
-      if (!sent.insert(next).second) continue;
-      FileDescriptorProto proto;
-      next->CopyTo(&proto);
-      files.add_file_descriptor_proto(proto.SerializeAsString());
-      for (int i = 0; i < next->dependency_count(); ++i) left.push_back(next->dependency(i));
-    }
-  }
-
-  void AddExtensions(const std::string& type_name, ServerReflectionResponse& answer) const {
-    const Descriptor* const type = pool_.FindMessageTypeByName(type_name);
-    if (type == nullptr) {
-      return SetError(grpc::StatusCode::NOT_FOUND, absl::StrCat(type_name, ": not found"), answer);
-    }
-    auto& numbers = *answer.mutable_all_extension_numbers_response();
-    numbers.set_base_type_name(type_name);
-    std::vector<const FieldDescriptor*> extensions;
-    pool_.FindAllExtensions(type, &extensions);
-    for (const FieldDescriptor* const one : extensions) {
-      numbers.add_extension_number(one->number());
-    }
-  }
-
-  DescriptorPool pool_{DescriptorPool::generated_pool()};
-  std::vector<std::string> services_;
-};
-
-// Reads a request and writes its response in turn; callbacks never run concurrently. Every request
-// is admitted like any other call; an open stream uses no thread.
-class ReflectionReactor
-    : public grpc::ServerBidiReactor<ServerReflectionRequest, ServerReflectionResponse> {
- public:
-  ReflectionReactor(const Descriptors& descriptors, Admission& admission, const char* call,
-                    const grpc::CallbackServerContext& context)
-      : descriptors_(descriptors), admission_(admission), call_(call), context_(context) {
-    StartRead(&request_);
-  }
-
-  void OnReadDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::OK);
-    Refusal refusal;
-    if (!admission_.Admit(context_, call_, nullptr, refusal)) {
-      return Finish(ToGrpc(refusal.status));
-    }
-    response_ = descriptors_.Answer(request_, sent_);
-    StartWrite(&response_);
-  }
-
-  void OnWriteDone(bool ok) override {
-    if (!ok) return Finish(grpc::Status::CANCELLED);
-    StartRead(&request_);
-  }
-
-  void OnDone() override { delete this; }
-
- private:
-  const Descriptors& descriptors_;
-  Admission& admission_;
-  const char* const call_;
-  const grpc::CallbackServerContext& context_;
-  std::set<const FileDescriptor*> sent_;
-  ServerReflectionRequest request_;
-  ServerReflectionResponse response_;
-};
-
-// gRPC's server reflection, v1 and v1alpha, for clients that do not have the .proto files.
-class ReflectionService : public grpc::Service {
- public:
-  // `services`: full names of the services that the server has besides reflection.
-  ReflectionService(Admission& admission, std::vector<std::string> services)
-      : descriptors_(std::move(services)) {
-    using Handler =
-        grpc::internal::CallbackBidiHandler<ServerReflectionRequest, ServerReflectionResponse>;
-    int index = 0;
-    // One grpc::Service for both versions, though each is a service of its own to clients.
-    for (const char* const call : kCalls) {
-      AddMethod(new grpc::internal::RpcServiceMethod(
-          call, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
-      MarkMethodCallback(
-          index++, new Handler([this, &admission, call](grpc::CallbackServerContext* context) {
-            return new ReflectionReactor(descriptors_, admission, call, *context);
-          }));
-    }
-  }
-
- private:
-  const Descriptors descriptors_;
-};
 
 constexpr const char* kServices[] = {"nibble.v1.Coordinator", "nibble.v1.Access",
                                      "nibble.v1.WorkerLink"};
@@ -332,6 +126,8 @@ struct CoordinatorServer::Parts {
   std::unique_ptr<grpc::Service> access;
   std::unique_ptr<grpc::Service> worker_link;
   std::unique_ptr<grpc::Service> reflection;
+  std::shared_ptr<Health> health;
+  std::unique_ptr<grpc::Service> health_service;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<ConnectionGate> gate;  // hands its connections to the acceptor
@@ -349,6 +145,7 @@ absl::Status CheckListen(absl::string_view listen, bool insecure, bool authentic
 
 void CoordinatorServer::EndExpired(Parts& parts) {
   parts.admission.EndInvalid();
+  parts.admission.RecordCounts();
   const int64_t now_unix_ms = parts.admission.clock().NowUnixMs();
   for (const std::string& from : parts.gate->CloseExpired(now_unix_ms)) {
     parts.admission.RecordConnection(
@@ -420,8 +217,11 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   parts->access = MakeAccessService(parts->admission);
   std::vector<std::string> described(std::begin(kServices), std::end(kServices));
   described.push_back("grpc.health.v1.Health");
-  parts->reflection = std::make_unique<ReflectionService>(parts->admission, std::move(described));
-  grpc::EnableDefaultHealthCheckService(true);
+  parts->reflection = MakeReflectionService(parts->admission, std::move(described));
+  std::set<std::string> healthy(std::begin(kServices), std::end(kServices));
+  healthy.insert("");
+  parts->health = std::make_shared<Health>(std::move(healthy), options.health);
+  parts->health_service = MakeHealthService(parts->admission, parts->health);
   NIBBLE_RETURN_IF_ERROR(Open(options, tls, *parts));
   NIBBLE_ASSIGN_OR_RETURN(WorkerAddresses addresses, AddressesOf(options, parts->gate->port()));
   parts->worker_link = MakeWorkerLinkService(controller, parts->admission, std::move(addresses));
@@ -445,12 +245,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   builder.RegisterService(parts->access.get());
   builder.RegisterService(parts->worker_link.get());
   builder.RegisterService(parts->reflection.get());
+  builder.RegisterService(parts->health_service.get());
   parts->server = builder.BuildAndStart();
   if (parts->server == nullptr) {
     return absl::FailedPreconditionError("gRPC: the server does not start");
   }
   parts->gate->Start();
-  if (options.authenticator != nullptr) {
+  if (options.authenticator != nullptr || options.audit != nullptr) {
     parts->expiries = std::make_unique<EverySecond>([&parts = *parts] { EndExpired(parts); });
   }
   std::unique_ptr<CoordinatorServer> server(new CoordinatorServer(std::move(parts)));
@@ -460,18 +261,21 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
 
 CoordinatorServer::CoordinatorServer(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
-CoordinatorServer::~CoordinatorServer() { Shutdown(0); }
+CoordinatorServer::~CoordinatorServer() {
+  Shutdown(0);
+  // Whoever records refusals has ended when the last ones are counted.
+  parts_->expiries.reset();
+  parts_->gate.reset();
+  parts_->admission.RecordCounts(/*end=*/true);
+}
 
 int CoordinatorServer::port() const { return parts_->gate->port(); }
 
-void CoordinatorServer::SetServing(bool serving) {
-  grpc::HealthCheckServiceInterface& health = *parts_->server->GetHealthCheckService();
-  health.SetServingStatus(serving);
-  for (const char* const service : kServices) health.SetServingStatus(service, serving);
-}
+void CoordinatorServer::SetServing(bool serving) { parts_->health->SetServing(serving); }
 
 void CoordinatorServer::Shutdown(int64_t grace_ms) {
   parts_->gate->StopAccepting();
+  parts_->health->Stop();
   parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms));
   parts_->server->Wait();
 }

@@ -21,6 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "common/connections/connection_gate.h"
 #include "server/service/admission.h"
+#include "server/service/health_service.h"
 #include "server/service/services.h"
 
 namespace nibble {
@@ -47,6 +48,7 @@ struct ServerOptions {
   int64_t probe_answer_ms = 20'000;   // … and close it after this time without an answer
   RateLimits rate;
   ServiceLimits service;
+  Health::Limits health;  // watches of the health status
 };
 
 // FailedPrecondition if `listen` is off loopback, and neither `insecure` nor `authenticated`: with
@@ -70,7 +72,7 @@ class CoordinatorServer {
   struct Parts;
   explicit CoordinatorServer(std::unique_ptr<Parts> parts);
   static absl::Status Open(const ServerOptions& options, bool tls, Parts& parts);
-  // Ends what tokens and certificates that have expired hold open.
+  // Ends what tokens and certificates that have expired hold open, and counts refusals.
   static void EndExpired(Parts& parts);
 
   const std::unique_ptr<Parts> parts_;

@@ -13,10 +13,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/identity/credentials.h"
+#include "common/stall/stall_look.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/client_callback.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/nibble/v1/job_requests.pb.h"
@@ -86,10 +88,12 @@ class RankReader : private grpc::ClientReadReactor<v1::ReadRankLogResponse> {
 class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::StreamLogsResponse>,
                                       v1::StreamLogsResponse> {
  public:
-  LogReactor(Controller& controller, const LogLimits& limits, OpenStreams open,
-             std::shared_ptr<const Credentials> to_workers, const v1::StreamLogsRequest& request,
-             const absl::Status& refused, std::shared_ptr<OpenCall> place)
-      : controller_(controller),
+  LogReactor(grpc::CallbackServerContext& context, Controller& controller, const LogLimits& limits,
+             OpenStreams open, std::shared_ptr<const Credentials> to_workers,
+             const v1::StreamLogsRequest& request, const absl::Status& refused,
+             std::shared_ptr<OpenCall> place)
+      : GatedStream(context, limits.reason_ms),
+        controller_(controller),
         limits_(limits),
         open_(std::move(open)),
         to_workers_(std::move(to_workers)),
@@ -305,6 +309,12 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   // Runs periodically: gives up silent workers, and continues with the job's next attempt.
   void CheckJob() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (ended()) return;
+    if (const int64_t for_ms = StalledMs(controller_.clock().SteadyMs());
+        for_ms > limits_.stall_ms) {
+      StopReaders();
+      return End(ReadsTooSlowly("the log stream", for_ms, limits_.stall_ms,
+                                "ask again, with tail_lines for the newest ones"));
+    }
     if (attempt_.number > 0) {
       const auto now = Find({request_.job(), attempt_.number, false, rank()});
       // An attempt that is no longer kept is over.
@@ -352,12 +362,16 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
     if (job->job().finished_unix_ms() > 0) End(problem_);
   }
 
-  void CancelAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+  void StopReaders() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     for (auto& [number, reading] : readings_) {
       reading.reader->Cancel();
       if (reading.ready) reading.reader->Drop();
     }
     readings_.clear();
+  }
+
+  void CancelAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    StopReaders();
     if (alarm_ != nullptr) alarm_->Cancel();
   }
 
@@ -393,10 +407,11 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
 }  // namespace
 
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamRankLogs(
-    Controller& controller, const LogLimits& limits, const OpenStreams& open,
-    std::shared_ptr<const Credentials> to_workers, const v1::StreamLogsRequest& request,
-    const absl::Status& refused, std::shared_ptr<OpenCall> place) {
-  return new LogReactor(controller, limits, open, std::move(to_workers), request, refused,
+    grpc::CallbackServerContext& context, Controller& controller, const LogLimits& limits,
+    const OpenStreams& open, std::shared_ptr<const Credentials> to_workers,
+    const v1::StreamLogsRequest& request, const absl::Status& refused,
+    std::shared_ptr<OpenCall> place) {
+  return new LogReactor(context, controller, limits, open, std::move(to_workers), request, refused,
                         std::move(place));
 }
 

@@ -4,7 +4,8 @@
 // once, in order of arrival, attempt after attempt until the job is finished. Each attempt of a
 // followed event log begins at its first line again, because a worker appends to one log. One
 // response per rank is held, and the next is requested only after it was written: a slow caller
-// slows down the workers and costs no memory.
+// slows down the workers and costs no memory. One that takes nothing for `stall_ms` is cut off with
+// RESOURCE_EXHAUSTED, and its workers are not read any more.
 //
 // A trace is requested from each worker of the running attempt at once, and its lines are those of
 // a JSON array, of one worker after the other or interleaved.
@@ -25,6 +26,7 @@
 #include "absl/status/status.h"
 
 namespace grpc {
+class CallbackServerContext;
 template <class Response>
 class ServerWriteReactor;
 }  // namespace grpc
@@ -44,6 +46,8 @@ struct LogLimits {
   int followed_ranks = 1024;    // read at once by one stream
   int64_t silence_ms = 10'000;  // of a worker that has lines to send
   int64_t look_ms = 200;        // interval between checks of the job's state
+  int64_t stall_ms = 120'000;   // a caller for whom lines wait must take some within this time
+  int64_t reason_ms = 10'000;   // then the line that waits is dropped; as of GatedStream
 };
 
 // The number of open streams, shared by the service and its streams.
@@ -52,9 +56,10 @@ using OpenStreams = std::shared_ptr<std::atomic<int>>;
 // The stream that serves the request; ends at once with `refused` unless that is OK. Keeps `place`
 // until it is over, and ends with it. `to_workers`: of its channels.
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamRankLogs(
-    Controller& controller, const LogLimits& limits, const OpenStreams& open,
-    std::shared_ptr<const Credentials> to_workers, const v1::StreamLogsRequest& request,
-    const absl::Status& refused, std::shared_ptr<OpenCall> place);
+    grpc::CallbackServerContext& context, Controller& controller, const LogLimits& limits,
+    const OpenStreams& open, std::shared_ptr<const Credentials> to_workers,
+    const v1::StreamLogsRequest& request, const absl::Status& refused,
+    std::shared_ptr<OpenCall> place);
 
 }  // namespace nibble
 

@@ -83,6 +83,15 @@ class Daemon : public v1::RankLogs::Service {
       return sent_ >= responses;
     });
   }
+  int reading() {
+    const MutexLock lock(&mutex_);
+    return reading_;
+  }
+  // Waits a moment for a change.
+  bool AwaitChange() {
+    const MutexLock lock(&mutex_);
+    return changed_.WaitFor(&mutex_, std::chrono::milliseconds(20));
+  }
   // Whether all readers are gone within the deadline.
   bool WaitUntilUnread() {
     return Await([this] {
@@ -150,16 +159,21 @@ class Daemon : public v1::RankLogs::Service {
 
 class LogReactorTest : public testing::Test {
  protected:
-  explicit LogReactorTest(int streams = 64)
+  explicit LogReactorTest(int streams = 64, int64_t reason_ms = 60'000)
       : w1_(coordinator_, "w1", 1), w2_(coordinator_, "w2", 1) {
     ServerOptions options;
     options.listen = "127.0.0.1:0";
-    options.service.logs = {.streams = streams, .silence_ms = 300, .look_ms = 10};
+    options.service.logs = {
+        .streams = streams, .silence_ms = 300, .look_ms = 10, .reason_ms = reason_ms};
     auto server = CoordinatorServer::Start(coordinator_.controller(), options);
     EXPECT_EQ(server.status(), absl::OkStatus());
     server_ = *std::move(server);
-    stub_ = v1::Coordinator::NewStub(grpc::CreateChannel(
-        absl::StrCat("127.0.0.1:", server_->port()), grpc::InsecureChannelCredentials()));
+    // Else gRPC would take up to 16 MiB for a caller that does not read.
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    stub_ = v1::Coordinator::NewStub(
+        grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server_->port()),
+                                  grpc::InsecureChannelCredentials(), arguments));
     w1_.report.mutable_identity()->set_address(d1_.address());
     w2_.report.mutable_identity()->set_address(d2_.address());
     w1_.Obey();
@@ -370,6 +384,61 @@ TEST_F(LogReactorTest, ALineThatWaitsForASlowCallerOutlivesItsReader) {
   EXPECT_EQ(stream->Next(), "1.0 last");
   EXPECT_EQ(stream->Next(), "end");
   EXPECT_TRUE(stream->reader->Finish().ok());
+}
+
+TEST_F(LogReactorTest, ACallerWhoTakesNothingIsCutOffByName) {
+  const std::string job = Run(1);
+  auto stalled = Open(job, 0, true), reading = Open(job, 0, true);
+  const std::string large(size_t{3} << 20, 'x');
+  d1_.AddLine(1, 0, large);
+  ASSERT_TRUE(d1_.WaitUntilSent(2));
+  EXPECT_EQ(reading->Next().size(), large.size() + 4);
+  // The worker has more for it, which is not asked for.
+  d1_.AddLine(1, 0, "more");
+  EXPECT_EQ(reading->Next(), "1.0 more");
+  // Time passes while the line waits, until the worker is no longer read for it.
+  const auto end = std::chrono::steady_clock::now() + kLogDeadline;
+  while (d1_.reading() > 1 && std::chrono::steady_clock::now() < end) {
+    coordinator_.clock.Advance(10'000);
+    (void)d1_.AwaitChange();
+  }
+  EXPECT_EQ(d1_.reading(), 1);
+  EXPECT_EQ(stalled->Next().size(), large.size() + 4);
+  EXPECT_EQ(stalled->Next(), "end");
+  const grpc::Status status = stalled->reader->Finish();
+  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("the log stream reads too slowly"));
+  EXPECT_THAT(status.error_message(), HasSubstr("allowed: 120000"));
+  // A caller for whom nothing waits is no slow reader.
+  d1_.AddLine(1, 0, "later");
+  EXPECT_EQ(reading->Next(), "1.0 later");
+}
+
+class OneLogStreamTest : public LogReactorTest {
+ protected:
+  OneLogStreamTest() : LogReactorTest(1, /*reason_ms=*/50) {}
+};
+
+TEST_F(OneLogStreamTest, ACallerWhoReadsNoMoreLosesItsPlaceAndIsStillToldWhy) {
+  const std::string job = Run(1);
+  auto stalled = Open(job, 0, true);
+  d1_.AddLine(1, 0, std::string(size_t{3} << 20, 'x'));
+  ASSERT_TRUE(d1_.WaitUntilSent(1));
+  EXPECT_EQ(Open(job, 0, false, 0, 1)->reader->Finish().error_code(),
+            StatusCode::RESOURCE_EXHAUSTED);
+  const auto end = std::chrono::steady_clock::now() + kLogDeadline;
+  std::string message;
+  while (message.empty() && std::chrono::steady_clock::now() < end) {
+    coordinator_.clock.Advance(10'000);
+    auto next = Open(job, 0, true);
+    if (const std::string line = next->Next(); line != "end") message = line;
+  }
+  EXPECT_EQ(message.size(), (size_t{3} << 20) + 4);
+  // The line that waited was dropped.
+  EXPECT_THAT(stalled->All(), ElementsAre());
+  const grpc::Status status = stalled->reader->Finish();
+  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("the log stream reads too slowly"));
 }
 
 TEST_F(LogReactorTest, ACancelledStreamCancelsItsReadsOfTheWorker) {

@@ -7,13 +7,20 @@
 #ifndef NIBBLE_SERVER_SERVICE_REACTOR_GATE_H_
 #define NIBBLE_SERVER_SERVICE_REACTOR_GATE_H_
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "common/mutex.h"
+#include "common/stall/cut_off.h"
+#include "common/stall/stall_look.h"
+#include "grpcpp/alarm.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/service/wire.h"
 
@@ -48,12 +55,19 @@ class ReactorGate {
 // A server stream that writes one message at a time and ends once. `Derived` has
 //   void Pump()   called with the lock after each write; writes the next message if MayWrite()
 //   void Leave()  called without the lock when the stream is over; releases its resources
+//
+// gRPC sends the status of a stream after the message that is being written. If the reader does not
+// take that message within `reason_ms` of the stream's end, it is dropped, and the status sent
+// without it and without details: a reader that takes nothing keeps no message and no place, and
+// still receives the reason when it reads on.
 template <class Derived, class Base, class Message>
 class GatedStream : public Base {
  public:
   using Gate = ReactorGate<Derived, GatedStream>;
+  static constexpr int64_t kReasonMs = 10'000;
 
-  GatedStream() : gate_(std::make_shared<Gate>(this)) {}
+  explicit GatedStream(grpc::CallbackServerContext& context, int64_t reason_ms = kReasonMs)
+      : gate_(std::make_shared<Gate>(this)), context_(context), reason_ms_(reason_ms) {}
 
   void OnWriteDone(bool ok) override { gate_->Reach(&GatedStream::HandleWritten, ok); }
 
@@ -75,6 +89,7 @@ class GatedStream : public Base {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     message_ = std::move(message);
     writing_ = true;
+    ++writes_;
     grpc::WriteOptions options;
     if (more && begun_) options.set_buffer_hint();
     begun_ = true;
@@ -85,7 +100,18 @@ class GatedStream : public Base {
   }
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
     if (std::exchange(ended_, true)) return;
+    if (writing_) {
+      drop_.emplace().Set(std::chrono::system_clock::now() + std::chrono::milliseconds(reason_ms_),
+                          [gate = gate_, status](bool is_time) {
+                            if (is_time) gate->Reach(&GatedStream::DropMessage, status);
+                          });
+    }
     this->Finish(ToGrpc(status));
+  }
+  // For how long, in ms, calls of this method have seen the reader not take the message that waits
+  // for it.
+  int64_t StalledMs(int64_t now_ms) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    return look_.Look(now_ms, writing_, writes_);
   }
 
   const std::shared_ptr<Gate> gate_;
@@ -104,6 +130,21 @@ class GatedStream : public Base {
     }
   }
 
+  // `status`: that of the stream. Its call lasts as long as this reactor.
+  void DropMessage(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
+    if (!writing_) return;
+    CutOff(context_.c_call(), status.ok() ? ReadsTooSlowly("the stream", reason_ms_, reason_ms_,
+                                                           "its last message is lost")
+                                          : status);
+  }
+
+  grpc::CallbackServerContext& context_;
+  const int64_t reason_ms_;
+  // Set at the end if a message waits for the reader. Its callback owns the gate alone, so it may
+  // run after this reactor is gone.
+  std::optional<grpc::Alarm> drop_ ABSL_GUARDED_BY(gate_->mutex);
+  StallLook look_ ABSL_GUARDED_BY(gate_->mutex);
+  int64_t writes_ ABSL_GUARDED_BY(gate_->mutex) = 0;  // begun
   // The message of the write in progress, or of the last one.
   std::shared_ptr<const Message> message_ ABSL_GUARDED_BY(gate_->mutex);
   bool begun_ ABSL_GUARDED_BY(gate_->mutex) = false;

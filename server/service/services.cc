@@ -127,15 +127,15 @@ class CoordinatorService : public AdmittedService {
         });
     AddStream<v1::WatchJobsRequest, v1::WatchJobsResponse>(
         NIBBLE_PATH(WatchJobs),
-        [this](auto& request, auto& caller, std::shared_ptr<OpenCall> place) {
-          return StreamWatch(controller_, request.message, ViewOf(caller), request.status,
+        [this](auto& context, auto& caller, auto& request, std::shared_ptr<OpenCall> place) {
+          return StreamWatch(context, controller_, request.message, ViewOf(caller), request.status,
                              std::move(place));
         });
     AddStream<v1::StreamLogsRequest, v1::StreamLogsResponse>(
         NIBBLE_PATH(StreamLogs),
-        [this](auto& request, auto& /*caller*/, std::shared_ptr<OpenCall> place) {
-          return StreamRankLogs(controller_, limits_.logs, open_logs_, to_workers_, request.message,
-                                request.status, std::move(place));
+        [this](auto& context, auto& /*caller*/, auto& request, std::shared_ptr<OpenCall> place) {
+          return StreamRankLogs(context, controller_, limits_.logs, open_logs_, to_workers_,
+                                request.message, request.status, std::move(place));
         },
         // There are few, so one caller gets a part of them.
         std::max(1, limits_.logs.streams / kLogShare));
@@ -247,9 +247,10 @@ class LinkReactor
                          grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>,
                          v1::ConnectResponse> {
  public:
-  LinkReactor(Controller& controller, Admission& admission, const WorkerAddresses& addresses,
-              CallerIdentity caller)
-      : controller_(controller),
+  LinkReactor(grpc::CallbackServerContext& context, Controller& controller, Admission& admission,
+              const WorkerAddresses& addresses, CallerIdentity caller)
+      : GatedStream(context),
+        controller_(controller),
         admission_(admission),
         addresses_(addresses),
         caller_(std::make_shared<const CallerIdentity>(std::move(caller))) {
@@ -385,7 +386,8 @@ class WorkerLinkService : public AdmittedService {
               std::optional<CallerIdentity> caller =
                   admission.Admit(*context, kConnectCall, nullptr, refusal);
               if (caller) {
-                return new LinkReactor(controller, admission, addresses_, *std::move(caller));
+                return new LinkReactor(*context, controller, admission, addresses_,
+                                       *std::move(caller));
               }
               using Reactor =
                   grpc::ServerBidiReactor<Received<v1::ConnectRequest>, v1::ConnectResponse>;

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 #include "server/controller/controller.h"
@@ -21,9 +22,11 @@ class WatchReactor
     : public GatedStream<WatchReactor, grpc::ServerWriteReactor<v1::WatchJobsResponse>,
                          v1::WatchJobsResponse> {
  public:
-  WatchReactor(Controller& controller, const v1::WatchJobsRequest& request, ProjectView view,
-               absl::Status status, std::shared_ptr<OpenCall> place)
-      : controller_(controller),
+  WatchReactor(grpc::CallbackServerContext& context, Controller& controller,
+               const v1::WatchJobsRequest& request, ProjectView view, absl::Status status,
+               std::shared_ptr<OpenCall> place)
+      : GatedStream(context),
+        controller_(controller),
         watches_(controller.watches()),
         view_(std::move(view)),
         place_(std::move(place)) {
@@ -105,12 +108,13 @@ class WatchReactor
 
 }  // namespace
 
-grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
+grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(grpc::CallbackServerContext& context,
+                                                             Controller& controller,
                                                              const v1::WatchJobsRequest& request,
                                                              ProjectView view,
                                                              const absl::Status& refused,
                                                              std::shared_ptr<OpenCall> place) {
-  return new WatchReactor(controller, request, std::move(view), refused, std::move(place));
+  return new WatchReactor(context, controller, request, std::move(view), refused, std::move(place));
 }
 
 namespace {

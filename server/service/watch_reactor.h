@@ -11,6 +11,7 @@
 #include "server/controller/project_view.h"
 
 namespace grpc {
+class CallbackServerContext;
 class ServerUnaryReactor;
 template <class Response>
 class ServerWriteReactor;
@@ -29,7 +30,8 @@ class WatchJobsResponse;
 
 // The stream that serves the request; ends at once with `refused` unless that is OK. Keeps `place`
 // until it is over, and ends with it. `view`: what the caller sees.
-grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(Controller& controller,
+grpc::ServerWriteReactor<v1::WatchJobsResponse>* StreamWatch(grpc::CallbackServerContext& context,
+                                                             Controller& controller,
                                                              const v1::WatchJobsRequest& request,
                                                              ProjectView view,
                                                              const absl::Status& refused,

@@ -103,6 +103,41 @@ TEST_F(OpenStreamAttackTest, ARevokedTokenEndsItsOpenStreamsAndWaits) {
   (void)other->Finish();
 }
 
+TEST_F(OpenStreamAttackTest, ReflectionStreamsAreFewPerCallerAndEndWithItsToken) {
+  constexpr size_t kAllowed = 8;
+  using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+  const std::string token = coordinator_.MakeToken("ann", v1::ROLE_VIEWER);
+  const std::shared_ptr<grpc::Channel> channel = coordinator_.Connect();
+  const grpc::internal::RpcMethod method(
+      "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+      grpc::internal::RpcMethod::BIDI_STREAMING, channel);
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  const auto open = [&] {
+    contexts.push_back(CallWith(token));
+    return std::unique_ptr<Stream>(
+        grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+            channel.get(), method, contexts.back().get()));
+  };
+  // ServerReflectionRequest {list_services: ""}.
+  const grpc::Slice list_services(std::string("\x3a\x00", 2));
+  grpc::ByteBuffer answer;
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (size_t i = 0; i < kAllowed; ++i) {
+    streams.push_back(open());
+    ASSERT_TRUE(streams.back()->Write(grpc::ByteBuffer(&list_services, 1)));
+    ASSERT_TRUE(streams.back()->Read(&answer));
+  }
+  const grpc::Status refused = open()->Finish();
+  EXPECT_EQ(refused.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(refused.error_message(), HasSubstr("are open; allowed: 8"));
+  coordinator_.RevokeToken(token);
+  for (const auto& stream : streams) {
+    const grpc::Status status = EndOf(*stream, answer);
+    EXPECT_EQ(status.error_code(), StatusCode::UNAUTHENTICATED) << status.error_message();
+    EXPECT_THAT(status.error_message(), HasSubstr("revoked"));
+  }
+}
+
 TEST_F(OpenStreamAttackTest, AnExpiredTokenEndsItsOpenStreams) {
   const std::string token = coordinator_.MakeToken("ann", v1::ROLE_VIEWER, 3000);
   const auto context = CallWith(token);

@@ -297,8 +297,7 @@ PeerService Daemon::MakeLogs() {
       [this](const std::string& job, int64_t attempt, int64_t steps,
              const std::function<bool()>& cancelled) {
         return TakeTrace(job, attempt, steps, cancelled);
-      },
-      {});
+      });
 }
 
 std::shared_ptr<GangRunner> Daemon::RunnerOf(const std::string& job, int64_t attempt) const {

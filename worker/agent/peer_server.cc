@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -30,6 +29,7 @@
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/gang_rules.h"
 #include "worker/agent/rank_log.h"
+#include "worker/agent/stream_readers.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/shard_reader.h"
 
@@ -40,6 +40,9 @@ namespace {
 constexpr size_t kCallBytes = size_t{64} << 20;
 // Requests are small; large data is streamed.
 constexpr int kMaxRequestBytes = 1 << 20;
+// A connection is probed after this time of silence, and closed after this time without an answer.
+constexpr int kProbeMs = 30'000;
+constexpr int kProbeAnswerMs = 20'000;
 
 }  // namespace
 
@@ -133,6 +136,8 @@ absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(
   grpc::ServerBuilder builder;
   // Two daemons on one port would each receive half of the calls.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kProbeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kProbeAnswerMs);
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder.SetResourceQuota(grpc::ResourceQuota("peers").Resize(kCallBytes));
   builder.AddListeningPort(address, credentials, &port);
@@ -184,11 +189,15 @@ absl::StatusOr<int64_t> TailBegin(const RankLog& log, int32_t lines) {
   return until;
 }
 
+struct LogWriter {
+  grpc::ServerWriter<v1::ReadRankLogResponse>& stream;
+  StreamReaders::Reading& reading;
+};
+
 // Splits a stream of bytes into lines and sends them in batches.
 class LineSender {
  public:
-  LineSender(grpc::ServerWriter<v1::ReadRankLogResponse>& writer, size_t most)
-      : writer_(writer), most_(most) {}
+  LineSender(LogWriter& writer, size_t most) : writer_(writer), most_(most) {}
 
   void SetDropped(int64_t bytes) { response_.set_dropped_bytes(bytes); }
   // False if the reader has disconnected.
@@ -213,14 +222,14 @@ class LineSender {
   bool Flush() {
     if (response_.lines().empty() && response_.dropped_bytes() == 0) return true;
     bytes_ = 0;
-    const bool sent = writer_.Write(response_);
+    const bool sent = writer_.reading.Write(writer_.stream, response_);
     response_.Clear();
     return sent;
   }
   bool has_part() const { return !line_.empty(); }
 
  private:
-  grpc::ServerWriter<v1::ReadRankLogResponse>& writer_;
+  LogWriter& writer_;
   const size_t most_;  // bytes of a line
   v1::ReadRankLogResponse response_;
   std::string line_;  // that has no end yet
@@ -228,8 +237,7 @@ class LineSender {
 };
 
 absl::Status Send(const RankLog& log, const v1::ReadRankLogRequest& request,
-                  const grpc::ServerContext& context,
-                  grpc::ServerWriter<v1::ReadRankLogResponse>& writer) {
+                  const grpc::ServerContext& context, LogWriter& writer) {
   LineSender sender(writer, kMaxLineBytes);
   int64_t at = 0;
   if (request.tail_lines() > 0) {
@@ -263,8 +271,7 @@ absl::Status Send(const RankLog& log, const v1::ReadRankLogRequest& request,
 
 // The event log, whole lines only. It grows while it is read.
 absl::Status Send(const EventFile& events, const v1::ReadRankLogRequest& request,
-                  const grpc::ServerContext& context,
-                  grpc::ServerWriter<v1::ReadRankLogResponse>& writer) {
+                  const grpc::ServerContext& context, LogWriter& writer) {
   if (request.follow() && !events.started) {
     return absl::NotFoundError("rank 0 of the attempt has not started on this worker");
   }
@@ -294,11 +301,11 @@ absl::Status Send(const EventFile& events, const v1::ReadRankLogRequest& request
 class LogService final : public v1::RankLogs::Service {
  public:
   LogService(FindRankLog find, FindEventFile find_events, TraceRanks trace,
-             const LogServiceLimits& limits)
+             const ReaderLimits& limits)
       : find_(std::move(find)),
         find_events_(std::move(find_events)),
         trace_(std::move(trace)),
-        limits_(limits) {}
+        readers_("logs", absl::StatusCode::kResourceExhausted, limits) {}
 
   grpc::Status ReadRankLog(grpc::ServerContext* context, const v1::ReadRankLogRequest* request,
                            grpc::ServerWriter<v1::ReadRankLogResponse>* writer) override {
@@ -309,19 +316,15 @@ class LogService final : public v1::RankLogs::Service {
                        " below 1, or tail_lines ", request->tail_lines(), " or trace_steps ",
                        request->trace_steps(), " below 0")));
     }
-    if (++readers_ > limits_.readers) {
-      --readers_;
-      return ToGrpc(absl::ResourceExhaustedError(absl::StrCat(
-          "readers: ", limits_.readers, " already read logs of this worker, the most at once")));
-    }
-    const absl::Status sent = Find(*request, *context, *writer);
-    --readers_;
-    return ToGrpc(sent);
+    const auto reading = readers_.Begin(*context);
+    if (!reading.ok()) return ToGrpc(reading.status());
+    LogWriter to = {.stream = *writer, .reading = **reading};
+    return ToGrpc(Find(*request, *context, to));
   }
 
  private:
   absl::Status Find(const v1::ReadRankLogRequest& request, const grpc::ServerContext& context,
-                    grpc::ServerWriter<v1::ReadRankLogResponse>& writer) const {
+                    LogWriter& writer) const {
     if (request.trace_steps() > 0) return Trace(request, context, writer);
     if (request.events()) {
       NIBBLE_ASSIGN_OR_RETURN(const EventFile events,
@@ -335,7 +338,7 @@ class LogService final : public v1::RankLogs::Service {
 
   const FindRankLog find_;
   absl::Status Trace(const v1::ReadRankLogRequest& request, const grpc::ServerContext& context,
-                     grpc::ServerWriter<v1::ReadRankLogResponse>& writer) const {
+                     LogWriter& writer) const {
     if (request.trace_steps() > kMaxTraceSteps) {
       return absl::InvalidArgumentError(
           absl::StrCat("trace_steps: ", request.trace_steps(), " is above ", kMaxTraceSteps));
@@ -352,14 +355,13 @@ class LogService final : public v1::RankLogs::Service {
 
   const FindEventFile find_events_;
   const TraceRanks trace_;
-  const LogServiceLimits limits_;
-  std::atomic<int> readers_ = 0;
+  StreamReaders readers_;
 };
 
 }  // namespace
 
 PeerService MakeLogService(FindRankLog find, FindEventFile find_events, TraceRanks trace,
-                           const LogServiceLimits& limits) {
+                           const ReaderLimits& limits) {
   return PeerService(
       new LogService(std::move(find), std::move(find_events), std::move(trace), limits));
 }
@@ -372,8 +374,11 @@ constexpr int64_t kPieceBytes = int64_t{1} << 20;
 
 class ShardService final : public v1::ShardStore::Service {
  public:
-  ShardService(const CheckpointRegistry& registry, std::string worker)
-      : registry_(registry), worker_(std::move(worker)) {}
+  ShardService(const CheckpointRegistry& registry, std::string worker, const ReaderLimits& limits)
+      : registry_(registry),
+        worker_(std::move(worker)),
+        // The code with which a reader tries other workers, and this one again.
+        readers_("shards", absl::StatusCode::kUnavailable, limits) {}
 
   grpc::Status DescribeShard(grpc::ServerContext* context, const v1::DescribeShardRequest* request,
                              v1::DescribeShardResponse* response) override {
@@ -393,6 +398,8 @@ class ShardService final : public v1::ShardStore::Service {
   grpc::Status ReadShard(grpc::ServerContext* context, const v1::ReadShardRequest* request,
                          grpc::ServerWriter<v1::ReadShardResponse>* writer) override {
     SayWho(*context);
+    const auto reading = readers_.Begin(*context);
+    if (!reading.ok()) return ToGrpc(reading.status());
     const auto shard = Open(request->shard());
     if (!shard.ok()) return ToGrpc(shard.status());
     const int64_t all = (*shard)->manifest().bytes();
@@ -402,7 +409,7 @@ class ShardService final : public v1::ShardStore::Service {
       return ToGrpc(absl::InvalidArgumentError(absl::StrCat(
           "offset_bytes ", from, " and length_bytes ", length, " are outside ", all, " bytes")));
     }
-    return ToGrpc(Send(**shard, from, length == 0 ? all : from + length, *writer));
+    return ToGrpc(Send(**shard, from, length == 0 ? all : from + length, *writer, **reading));
   }
 
  private:
@@ -417,7 +424,8 @@ class ShardService final : public v1::ShardStore::Service {
   }
 
   static absl::Status Send(const ShardReader& shard, int64_t from, int64_t until,
-                           grpc::ServerWriter<v1::ReadShardResponse>& writer) {
+                           grpc::ServerWriter<v1::ReadShardResponse>& writer,
+                           StreamReaders::Reading& reading) {
     for (int64_t at = from; at < until;) {
       const int64_t next = std::min(until, at + kPieceBytes);
       std::string bytes(static_cast<size_t>(next - at), '\0');
@@ -427,7 +435,7 @@ class ShardService final : public v1::ShardStore::Service {
       piece.set_offset_bytes(at);
       piece.set_crc32c(Crc32c(bytes));
       piece.set_data(std::move(bytes));
-      if (!writer.Write(piece)) return absl::CancelledError("the reader has disconnected");
+      if (!reading.Write(writer, piece)) return absl::CancelledError("the reader has disconnected");
       at = next;
     }
     return absl::OkStatus();
@@ -435,12 +443,14 @@ class ShardService final : public v1::ShardStore::Service {
 
   const CheckpointRegistry& registry_;
   const std::string worker_;
+  StreamReaders readers_;
 };
 
 }  // namespace
 
-PeerService MakeShardService(const CheckpointRegistry& registry, std::string worker) {
-  return PeerService(new ShardService(registry, std::move(worker)));
+PeerService MakeShardService(const CheckpointRegistry& registry, std::string worker,
+                             const ReaderLimits& limits) {
+  return PeerService(new ShardService(registry, std::move(worker), limits));
 }
 
 }  // namespace nibble

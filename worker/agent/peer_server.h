@@ -6,9 +6,12 @@
 //   nibble.v1.RankLogs     the logs of ranks, of running gangs and of ended ones that are still on
 //                          disk. Each reader has its own offset and never delays the rank; bytes
 //                          that the log has discarded are replaced by a line with their number.
-//                          Lines are cut at kMaxLineBytes and made UTF-8. The number of readers is
-//                          bounded.
+//                          Lines are cut at kMaxLineBytes and made UTF-8.
 //   nibble.v1.GangMeeting  gang_preparation.h
+//
+// Readers of shards and of logs hold a thread each, so their number is bounded, and one that takes
+// nothing is cut off with a reason (stream_readers.h). A connection whose peer does not answer
+// probes is closed.
 //
 // Ownership: PeerServer owns its services, the server and its port; the services borrow their
 // arguments. Thread-safety: all methods from any thread; calls are served by gRPC's threads.
@@ -27,6 +30,7 @@
 #include "absl/strings/string_view.h"
 #include "common/identity/credentials.h"
 #include "common/identity/peer_name.h"
+#include "worker/agent/reader_limits.h"
 
 namespace grpc {
 class ChannelCredentials;
@@ -121,16 +125,19 @@ using TraceRanks = std::function<absl::StatusOr<std::string>(
     const std::function<bool()>& cancelled)>;
 inline constexpr int32_t kMaxTraceSteps = 100;
 
-struct LogServiceLimits {
-  int readers = 64;  // at once; more are refused with RESOURCE_EXHAUSTED
-};
+// Readers of logs are coordinators, which cut off their own slow callers (--watch-stall-ms). One
+// that reads many ranks for a caller takes from each in turn, so it may be slow without fault.
+inline constexpr int64_t kLogReaderStallMs = 900'000;
 
+// More readers than `limits` allow, and slow ones, get RESOURCE_EXHAUSTED.
 PeerService MakeLogService(FindRankLog find, FindEventFile find_events, TraceRanks trace,
-                           const LogServiceLimits& limits);
+                           const ReaderLimits& limits = {.stall_ms = kLogReaderStallMs});
 
 // `worker`: this worker's name, sent with every answer (kShardHolderKey), so that a reader that
-// finds damage can report whose copy it is; empty: not sent.
-PeerService MakeShardService(const CheckpointRegistry& registry, std::string worker);
+// finds damage can report whose copy it is; empty: not sent. More readers than `limits` allow, and
+// slow ones, get UNAVAILABLE, with which they try other workers, and this one again.
+PeerService MakeShardService(const CheckpointRegistry& registry, std::string worker,
+                             const ReaderLimits& limits = {.most = 256});
 
 // Key in the initial metadata of every answer.
 inline constexpr char kShardHolderKey[] = "nibble-worker";

@@ -3,7 +3,10 @@
 #include <grpcpp/grpcpp.h>
 #include <stdlib.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -12,31 +15,22 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/crc32c.h"
-#include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/rank_log.grpc.pb.h"
-#include "proto/nibble/v1/shard_store.grpc.pb.h"
-#include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/rank_log.h"
-#include "worker/checkpoint/store_testing.h"
 
 namespace nibble {
 namespace {
 
-using checkpoint_testing::BytesOf;
-using checkpoint_testing::EvenSlices;
-using checkpoint_testing::RandomState;
-using checkpoint_testing::State;
-using file_testing::TempDirectory;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 using Lines = std::vector<std::string>;
 
 class LogServiceTest : public testing::Test {
  protected:
-  LogServiceTest() {
+  explicit LogServiceTest(const ReaderLimits& limits = {.most = 2}) {
     EXPECT_NE(mkdtemp(directory_.data()), nullptr);
     Create(int64_t{1} << 20);
     std::vector<PeerService> services;
@@ -57,7 +51,7 @@ class LogServiceTest : public testing::Test {
           std::ofstream(directory_ + "/trace") << "[\n{\"steps\":" << steps << "}\n]\n";
           return directory_ + "/trace";
         },
-        {.readers = 2}));
+        limits));
     auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -255,127 +249,74 @@ TEST_F(LogServiceTest, InvalidRequestsAndTooManyReadersAreRefused) {
   EXPECT_FALSE(second->Read(&response));
 }
 
-constexpr char kJob[] = "gpt-1";
-
-class ShardServiceTest : public testing::Test {
+class StalledReaderTest : public LogServiceTest {
  protected:
-  ShardServiceTest() : state_(RandomState(5, 6, 700'000)) {
-    {
-      std::filesystem::create_directories(directory_.path() + "/checkpoints");
-      auto store = CheckpointStore::Open(directory_.path() + "/checkpoints",
-                                         {.identity = checkpoint_testing::TestIdentity()});
-      EXPECT_TRUE(store.ok()) << store.status();
-      EXPECT_TRUE(checkpoint_testing::Save(**store, 10, 1, 2, state_).ok());
-    }
-    EXPECT_TRUE(
-        registry_.OpenJob(kJob, directory_.path(), checkpoint_testing::TestIdentity()).ok());
-    std::vector<PeerService> services;
-    services.push_back(MakeShardService(registry_, "w1"));
-    auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
-    EXPECT_TRUE(server.ok()) << server.status();
-    service_ = *std::move(server);
-    stub_ = v1::ShardStore::NewStub(
-        grpc::CreateChannel(service_->address(), grpc::InsecureChannelCredentials()));
+  using Time = std::shared_ptr<std::atomic<int64_t>>;
+  static constexpr size_t kPlaces = 2;
+
+  explicit StalledReaderTest(const Time& now_ms = std::make_shared<std::atomic<int64_t>>(0))
+      : LogServiceTest({.most = kPlaces,
+                        .stall_ms = 120'000,
+                        .look_ms = 10,
+                        .now_ms = [now_ms] { return now_ms->load(); }}),
+        now_ms_(now_ms) {
+    Create(int64_t{64} << 20);
+    for (int i = 0; i < 1024; ++i) log_->Append(std::string(kMaxLineBytes - 1, 'x') + "\n");
   }
 
-  static v1::ShardRef Ref(int32_t rank, int64_t attempt = 1) {
-    v1::ShardRef ref;
-    ref.mutable_checkpoint()->set_job(kJob);
-    ref.mutable_checkpoint()->set_step(10);
-    ref.mutable_checkpoint()->set_attempt(attempt);
-    ref.set_rank(rank);
-    return ref;
-  }
-  std::string Expected(int32_t rank) const {
-    std::string all;
-    for (const TensorSlice& slice : EvenSlices(state_, rank, 2)) {
-      const auto bytes = BytesOf(state_, slice);
-      all.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    }
-    return all;
-  }
-  grpc::Status Read(const v1::ShardRef& ref, int64_t offset, int64_t length, std::string& out) {
-    grpc::ClientContext context;
-    v1::ReadShardRequest request;
-    *request.mutable_shard() = ref;
-    request.set_offset_bytes(offset);
-    request.set_length_bytes(length);
-    const auto reader = stub_->ReadShard(&context, request);
-    v1::ReadShardResponse piece;
-    while (reader->Read(&piece)) {
-      EXPECT_EQ(piece.offset_bytes(), offset + static_cast<int64_t>(out.size()));
-      EXPECT_LE(piece.data().size(), size_t{1} << 20);
-      EXPECT_EQ(piece.crc32c(), Crc32c({reinterpret_cast<const std::byte*>(piece.data().data()),
-                                        piece.data().size()}));
-      out += piece.data();
-    }
-    return reader->Finish();
-  }
-
-  TempDirectory directory_;
-  const State state_;
-  CheckpointRegistry registry_{{.clock = [] { return 0.0; }}};
-  std::unique_ptr<PeerServer> service_;
-  std::unique_ptr<v1::ShardStore::Stub> stub_;
+  const Time now_ms_;
 };
 
-TEST_F(ShardServiceTest, EveryShardIsServed) {
-  for (const int32_t rank : {0, 1}) {
-    std::string bytes;
-    const grpc::Status status = Read(Ref(rank), 0, 0, bytes);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    EXPECT_TRUE(bytes == Expected(rank)) << rank;
+TEST_F(StalledReaderTest, AReaderThatTakesNothingLosesItsPlaceAndIsToldWhy) {
+  grpc::ClientContext contexts[kPlaces];
+  std::unique_ptr<grpc::ClientReader<v1::ReadRankLogResponse>> stalled[kPlaces];
+  v1::ReadRankLogResponse response;
+  // Else gRPC would take up to 16 MiB for a reader that does not read.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  const auto stub = v1::RankLogs::NewStub(
+      grpc::CreateCustomChannel(server_->address(), grpc::InsecureChannelCredentials(), arguments));
+  for (size_t i = 0; i < kPlaces; ++i) stalled[i] = stub->ReadRankLog(&contexts[i], Request());
+  for (const auto& reader : stalled) ASSERT_TRUE(reader->Read(&response));
+  // They have all places, until one loses its own. No time passes while an honest reader reads.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  grpc::Status honest;
+  do {
+    *now_ms_ += 10'000;
+    Lines lines;
+    honest = Read(Request(1), lines);
+  } while (!honest.ok() && std::chrono::steady_clock::now() < end);
+  EXPECT_TRUE(honest.ok()) << honest.error_message();
+  int cut = 0;
+  for (const auto& reader : stalled) {
+    while (reader->Read(&response)) {
+    }
+    const grpc::Status status = reader->Finish();
+    if (status.ok()) continue;  // only the other one was cut off in time
+    ++cut;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_THAT(status.error_message(), HasSubstr("the reader of logs reads too slowly"));
+    EXPECT_THAT(status.error_message(), HasSubstr("allowed: 120000"));
   }
+  EXPECT_GE(cut, 1);
 }
 
-TEST_F(ShardServiceTest, AnyRangeIsServed) {
-  const std::string all = Expected(1);
-  for (const auto& [offset, length] : {std::pair{1, 1}, {3, 1000}, {0, 7}}) {
-    std::string bytes;
-    EXPECT_TRUE(Read(Ref(1), offset, length, bytes).ok());
-    EXPECT_TRUE(bytes == all.substr(static_cast<size_t>(offset), static_cast<size_t>(length)));
-  }
-  std::string bytes;
-  EXPECT_EQ(Read(Ref(1), static_cast<int64_t>(all.size()), 1, bytes).error_code(),
-            grpc::StatusCode::INVALID_ARGUMENT);
-}
-
-TEST_F(ShardServiceTest, TheDescriptionMatchesTheReport) {
+TEST_F(StalledReaderTest, AFollowerThatTakesEachLineKeepsItsPlace) {
+  Create(int64_t{1} << 20);
+  log_->Append("first\n");
   grpc::ClientContext context;
-  v1::DescribeShardRequest request;
-  *request.mutable_shard() = Ref(1);
-  v1::DescribeShardResponse response;
-  const grpc::Status status = stub_->DescribeShard(&context, request, &response);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  const v1::ShardReport report = registry_.Report(1).at(1);
-  EXPECT_EQ(response.manifest_crc32c(), report.manifest_crc32c());
-  EXPECT_EQ(response.bytes(), report.bytes());
-  EXPECT_EQ(response.manifest_crc32c(),
-            Crc32c({reinterpret_cast<const std::byte*>(response.manifest().data()),
-                    response.manifest().size()}));
-}
-
-TEST_F(ShardServiceTest, AShardThatIsNotHereIsNotFound) {
-  std::string bytes;
-  EXPECT_EQ(Read(Ref(2), 0, 0, bytes).error_code(), grpc::StatusCode::NOT_FOUND);
-  EXPECT_EQ(Read(Ref(0, 2), 0, 0, bytes).error_code(), grpc::StatusCode::NOT_FOUND);
-}
-
-TEST_F(ShardServiceTest, DamagedBytesAreNotSent) {
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path())) {
-    if (entry.path().extension() != ".sst") continue;
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(static_cast<std::streamoff>(entry.file_size() / 3));
-    file.write("damage", 6);
+  const auto reader = stub_->ReadRankLog(&context, Request(0, true));
+  v1::ReadRankLogResponse response;
+  ASSERT_TRUE(reader->Read(&response));
+  for (int i = 1; i <= 20; ++i) {
+    *now_ms_ += 100'000;  // a write ends before the second line after it is read
+    log_->Append(absl::StrCat("line ", i, "\n"));
+    ASSERT_TRUE(reader->Read(&response));
+    EXPECT_THAT(response.lines(), ElementsAre(absl::StrCat("line ", i)));
   }
-  std::string bytes;
-  EXPECT_EQ(Read(Ref(0), 0, 0, bytes).error_code(), grpc::StatusCode::DATA_LOSS);
-  EXPECT_TRUE(bytes == Expected(0).substr(0, bytes.size()));
-}
-
-TEST_F(ShardServiceTest, APortInUseIsAnError) {
-  EXPECT_EQ(PeerServer::Start(service_->address(), {}, {}).status().code(),
-            absl::StatusCode::kUnavailable);
+  log_->End();
+  EXPECT_FALSE(reader->Read(&response));
+  EXPECT_TRUE(reader->Finish().ok());
 }
 
 }  // namespace
