@@ -95,11 +95,11 @@ absl::StatusOr<CopyList> ReadCopies(ObjectStore& store, const Place& prefix) {
 }
 
 absl::Status OfAnother(const Place& prefix, const CopyList& copies, const std::string& owner) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      Shown(prefix), ": the copies there are those of a job of ",
-      copies.store.empty() ? "an unknown store" : absl::StrCat("store ", copies.store),
-      ", this job's store is ", owner,
-      "; give each cluster a PREFIX of its own (--object-store of the coordinator)"));
+  return absl::FailedPreconditionError(
+      absl::StrCat(Shown(prefix), ": the copies there are those of a job of ",
+                   copies.store.empty() ? "an unknown store" : absl::StrCat("store ", copies.store),
+                   ", this job's store is ", owner,
+                   "; give each cluster a PREFIX of its own (--object-store of the coordinator)"));
 }
 
 }  // namespace

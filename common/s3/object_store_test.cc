@@ -369,8 +369,8 @@ TEST_F(ObjectStoreTest, CopiesAreTakenOverWhereTheJobWasAndThenLostToTheirFormer
   ASSERT_EQ(BeginCopy(*store_, prefix, CopyName(20, 2), {.store = "bbbb", .takes_over = true}),
             absl::OkStatus());
   EXPECT_THAT(ListCopies(*store_, prefix).value(), testing::ElementsAre(old)) << "it stays";
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      AddCopy(*store_, prefix, CopyName(30, 1), 2, "aaaa").status()));
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(AddCopy(*store_, prefix, CopyName(30, 1), 2, "aaaa").status()));
   ASSERT_TRUE(AddCopy(*store_, prefix, CopyName(20, 2), 2, "bbbb").ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(
       BeginCopy(*store_, prefix, CopyName(30, 1), {.store = "aaaa", .continues = true})));

@@ -3,8 +3,8 @@
 // docs/decisions/0008-whose-store.md.
 //
 // Reports show what a worker has; decide_orphans.cc in server/state decides what is adopted. After
-// a new epoch has begun, and while adopted ranks are still running, launches are held back. A job of
-// another store with an id of this one holds nothing back: only its workers are left out.
+// a new epoch has begun, and while adopted ranks are still running, launches are held back. A job
+// of another store with an id of this one holds nothing back: only its workers are left out.
 //
 // Thread-safety: all methods. They run no callback; `state` arguments may be read under any lock.
 #ifndef NIBBLE_SERVER_CONTROLLER_RECOVERY_H_

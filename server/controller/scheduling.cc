@@ -240,11 +240,10 @@ void ExcludeTaken(const TakenWorkers& taken, scheduler::Snapshot& snapshot) {
 void DropTaken(const TakenWorkers& taken, Promises& promises) {
   const auto is_taken = [&taken](const auto& promise) {
     const auto of_job = taken.find(promise.first);
-    return of_job != taken.end() &&
-           std::any_of(promise.second.begin(), promise.second.end(),
-                       [&](const scheduler::SlotsOn& on) {
-                         return of_job->second.contains(on.worker);
-                       });
+    return of_job != taken.end() && std::any_of(promise.second.begin(), promise.second.end(),
+                                                [&](const scheduler::SlotsOn& on) {
+                                                  return of_job->second.contains(on.worker);
+                                                });
   };
   std::erase_if(promises.reserved, is_taken);
   std::erase_if(promises.resizing, is_taken);
