@@ -163,7 +163,7 @@ TEST_P(KeptRanksOfAHang, EveryRankButTheOneThatHangsKeepsItsProcess) {
                   .slots = kRanks / GetParam(),
                   .worker_flags = {"--keep-ranks", "60", "--hang-seconds", "5"}});
   TinyJob spec = JobOf(kRanks);
-  spec.steps = 300;
+  spec.steps = 600;
   const std::string job = bed.Submit(spec);
   ASSERT_TRUE(Eventually([&] { return bed.Describe(job).checkpoint_step() > 20; }))
       << bed.Story(job);

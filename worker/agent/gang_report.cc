@@ -26,8 +26,7 @@ constexpr size_t kMaxDetailBytes = 1900;
 constexpr size_t kMaxRevisionsReported = 128;
 // How long to wait for the end of a peer that a rank has lost: the peer's end decides the cause.
 constexpr int64_t kPeerPatienceMs = 5000;
-// How long a rank may take to answer that it gives up: it looks 20 times a second, and may be being
-// debugged or starved.
+// How long a rank may take to answer that it gives up. One that waits looks 20 times a second.
 constexpr int64_t kAnswerMs = 1000;
 // How long one that has answered may take to free what it has and to stand by. Less than
 // kPeerPatienceMs, so that the rank that hangs is the cause.
@@ -121,7 +120,7 @@ void Gang::AwaitGivingUp(const std::map<int32_t, LinkHost::Rank>& linked,
       Log(absl::StrCat(", ", one.detail, "; it is asked to give up"));
     }
     if (MayGiveUp(rank, linked.at(one.rank).gives_up)) return true;
-    // The others do not wait for it where it waits.
+    // Whatever it is in, it is the one that blocks the others.
     one.waits = false;
     absl::StrAppend(&one.detail, "; asked to give up, it does not");
     return false;

@@ -55,7 +55,7 @@ class LinkHost {
     std::optional<std::string> standing_by;
     link::v1::RankReport report;  // the newest, without its precision
     std::string waiting_in;       // the collective, read from its page at the time of the call
-    bool gives_up = false;        // its answer to AskToGiveUp, likewise
+    bool gives_up = false;        // it has seen the request of AskToGiveUp; read as waiting_in
     std::shared_ptr<const Precision> precision;  // the latest; null: none yet
     int64_t step_at_ms = 0;                      // when next_step last grew, or it connected
     int64_t median_step_ms = 0;                  // of the last steps; 0: fewer than three
