@@ -56,7 +56,7 @@ struct CopyList {
   std::string store;  // the owner's id; empty: unknown
 };
 
-std::string Shown(const Place& prefix) {
+std::string ListText(const Place& prefix) {
   return absl::StrCat("s3://", prefix.bucket, "/", prefix.key, "/", kCopiesName);
 }
 
@@ -71,7 +71,7 @@ absl::StatusOr<CopyList> ReadCopies(ObjectStore& store, const Place& prefix) {
   const absl::StatusOr<std::string> text = store.Get(Below(prefix, kCopiesName), kMostCopiesBytes);
   if (absl::IsNotFound(text.status())) return CopyList();
   if (!text.ok()) return text.status();
-  const std::string shown = Shown(prefix);
+  const std::string shown = ListText(prefix);
   const json list = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   const absl::Status damaged = absl::DataLossError(absl::StrCat(shown, " is not a list of copies"));
   if (!list.is_object() || !list.contains("version") || !list["version"].is_number_integer()) {
@@ -96,7 +96,7 @@ absl::StatusOr<CopyList> ReadCopies(ObjectStore& store, const Place& prefix) {
 
 absl::Status OfAnother(const Place& prefix, const CopyList& copies, const std::string& owner) {
   return absl::FailedPreconditionError(
-      absl::StrCat(Shown(prefix), ": the copies there are those of a job of ",
+      absl::StrCat(ListText(prefix), ": the copies there are those of a job of ",
                    copies.store.empty() ? "an unknown store" : absl::StrCat("store ", copies.store),
                    ", this job's store is ", owner,
                    "; give each cluster a PREFIX of its own (--object-store of the coordinator)"));
