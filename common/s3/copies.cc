@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -50,19 +51,27 @@ std::string DirectoryBelow(const Place& prefix, const std::string& key) {
   return slash == absl::string_view::npos ? "" : std::string(rest.substr(0, slash));
 }
 
-absl::Status PutCopies(ObjectStore& store, const Place& prefix,
-                       const std::vector<std::string>& names) {
-  return store.Put(Below(prefix, kCopiesName),
-                   json({{"version", kCopiesVersion}, {"copies", names}}).dump(1) + "\n");
+struct CopyList {
+  std::vector<std::string> names;
+  std::string store;  // the owner's id; empty: unknown
+};
+
+std::string ListText(const Place& prefix) {
+  return absl::StrCat("s3://", prefix.bucket, "/", prefix.key, "/", kCopiesName);
 }
 
-}  // namespace
+absl::Status PutCopies(ObjectStore& store, const Place& prefix, const CopyList& copies) {
+  json list = {{"version", kCopiesVersion}, {"copies", copies.names}};
+  if (!copies.store.empty()) list["store"] = copies.store;
+  return store.Put(Below(prefix, kCopiesName), list.dump(1) + "\n");
+}
 
-absl::StatusOr<std::vector<std::string>> ListCopies(ObjectStore& store, const Place& prefix) {
+// Empty if there is no list; errors as ListCopies.
+absl::StatusOr<CopyList> ReadCopies(ObjectStore& store, const Place& prefix) {
   const absl::StatusOr<std::string> text = store.Get(Below(prefix, kCopiesName), kMostCopiesBytes);
-  if (absl::IsNotFound(text.status())) return std::vector<std::string>();
+  if (absl::IsNotFound(text.status())) return CopyList();
   if (!text.ok()) return text.status();
-  const std::string shown = absl::StrCat("s3://", prefix.bucket, "/", prefix.key, "/", kCopiesName);
+  const std::string shown = ListText(prefix);
   const json list = json::parse(*text, nullptr, /*allow_exceptions=*/false);
   const absl::Status damaged = absl::DataLossError(absl::StrCat(shown, " is not a list of copies"));
   if (!list.is_object() || !list.contains("version") || !list["version"].is_number_integer()) {
@@ -74,34 +83,64 @@ absl::StatusOr<std::vector<std::string>> ListCopies(ObjectStore& store, const Pl
                      ", this program knows up to ", kCopiesVersion));
   }
   if (!list.contains("copies") || !list["copies"].is_array()) return damaged;
-  std::vector<std::string> names;
+  CopyList copies;
   for (const json& name : list["copies"]) {
     if (!name.is_string() || !IsName(name.get<std::string>())) return damaged;
-    names.push_back(name);
+    copies.names.push_back(name);
   }
-  return names;
+  if (!list.contains("store")) return copies;
+  if (!list["store"].is_string()) return damaged;
+  copies.store = list["store"];
+  return copies;
+}
+
+absl::Status OfAnother(const Place& prefix, const CopyList& copies, const std::string& owner) {
+  return absl::FailedPreconditionError(
+      absl::StrCat(ListText(prefix), ": the copies there are those of a job of ",
+                   copies.store.empty() ? "an unknown store" : absl::StrCat("store ", copies.store),
+                   ", this job's store is ", owner,
+                   "; give each cluster a PREFIX of its own (--object-store of the coordinator)"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ListCopies(ObjectStore& store, const Place& prefix) {
+  NIBBLE_ASSIGN_OR_RETURN(CopyList copies, ReadCopies(store, prefix));
+  return std::move(copies.names);
 }
 
 std::string CopyName(int64_t step, int64_t attempt) {
   return absl::StrFormat("step-%012d-attempt-%04d", step, attempt);
 }
 
-absl::Status BeginCopy(ObjectStore& store, const Place& prefix, const std::string& name) {
-  NIBBLE_ASSIGN_OR_RETURN(std::vector<std::string> names, ListCopies(store, prefix));
-  if (std::erase(names, name) > 0) NIBBLE_RETURN_IF_ERROR(PutCopies(store, prefix, names));
+absl::Status BeginCopy(ObjectStore& store, const Place& prefix, const std::string& name,
+                       const CopyOwner& owner) {
+  NIBBLE_ASSIGN_OR_RETURN(CopyList copies, ReadCopies(store, prefix));
+  bool changed = false;
+  if (!owner.store.empty() && copies.store != owner.store) {
+    const bool own = copies.store.empty() && (copies.names.empty() || owner.continues);
+    if (!own && !owner.takes_over) return OfAnother(prefix, copies, owner.store);
+    copies.store = owner.store;
+    changed = true;
+  }
+  changed |= std::erase(copies.names, name) > 0;
+  if (changed) NIBBLE_RETURN_IF_ERROR(PutCopies(store, prefix, copies));
   NIBBLE_RETURN_IF_ERROR(RemoveDirectoryCopy(store, Below(prefix, name)));
   return store.AbortUploads(prefix);
 }
 
 absl::StatusOr<std::vector<std::string>> AddCopy(ObjectStore& store, const Place& prefix,
-                                                 const std::string& name, size_t keep) {
-  NIBBLE_ASSIGN_OR_RETURN(std::vector<std::string> names, ListCopies(store, prefix));
+                                                 const std::string& name, size_t keep,
+                                                 const std::string& owner) {
+  NIBBLE_ASSIGN_OR_RETURN(CopyList copies, ReadCopies(store, prefix));
+  if (!owner.empty() && copies.store != owner) return OfAnother(prefix, copies, owner);
+  std::vector<std::string>& names = copies.names;
   std::erase(names, name);
   names.push_back(name);
   const size_t beyond = names.size() - std::min(names.size(), std::max<size_t>(keep, 1));
   names.erase(names.begin(), names.begin() + static_cast<ptrdiff_t>(beyond));
   // First the list: it names complete copies only.
-  NIBBLE_RETURN_IF_ERROR(PutCopies(store, prefix, names));
+  NIBBLE_RETURN_IF_ERROR(PutCopies(store, prefix, copies));
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> keys, store.List(Below(prefix, "")));
   std::set<std::string> removed;
   for (const std::string& key : keys) {

@@ -333,6 +333,72 @@ TEST_F(ObjectStoreTest, ACopyThatIsMadeAgainIsNotListedMeanwhileAndKeepsNoOldFil
   EXPECT_EQ(server_.objects().size(), 1u + 4);
 }
 
+// Two clusters with one PREFIX and equal ids of jobs.
+TEST_F(ObjectStoreTest, CopiesOfAnotherStoreAreNeitherReplacedNorRemoved) {
+  const Place prefix = {"bucket", "lab/train-1"};
+  const CopyOwner first = {.store = "aaaa"}, second = {.store = "bbbb"};
+  const std::string name = CopyName(10, 1);
+  ASSERT_EQ(BeginCopy(*store_, prefix, name, first), absl::OkStatus());
+  const Place place = {"bucket", "lab/train-1/" + name};
+  ASSERT_TRUE(PushDirectory(*store_, directory_.Path("in"), place, false).ok());
+  ASSERT_TRUE(AddCopy(*store_, prefix, name, 1, first.store).ok());
+  const auto before = server_.objects();
+  for (const int64_t step : {10, 20}) {
+    const absl::Status refused = BeginCopy(*store_, prefix, CopyName(step, 1), second);
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_EQ(std::string(refused.message()),
+              "s3://bucket/lab/train-1/nibble-copies.json: the copies there are those of a job of "
+              "store aaaa, this job's store is bbbb; give each cluster a PREFIX of its own "
+              "(--object-store of the coordinator)");
+  }
+  // Also if both began before either had made a list.
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      AddCopy(*store_, prefix, CopyName(20, 1), 1, second.store).status()));
+  EXPECT_EQ(server_.objects(), before);
+  // Its owner is not held up.
+  ASSERT_EQ(BeginCopy(*store_, prefix, CopyName(20, 1), first), absl::OkStatus());
+  ASSERT_TRUE(AddCopy(*store_, prefix, CopyName(20, 1), 1, first.store).ok());
+  EXPECT_THAT(ListCopies(*store_, prefix).value(), testing::ElementsAre(CopyName(20, 1)));
+}
+
+TEST_F(ObjectStoreTest, CopiesAreTakenOverWhereTheJobWasAndThenLostToTheirFormerOwner) {
+  const Place prefix = {"bucket", "lab/train-1"};
+  const std::string old = CopyName(10, 1);
+  ASSERT_EQ(BeginCopy(*store_, prefix, old, {.store = "aaaa"}), absl::OkStatus());
+  ASSERT_TRUE(AddCopy(*store_, prefix, old, 2, "aaaa").ok());
+  ASSERT_EQ(BeginCopy(*store_, prefix, CopyName(20, 2), {.store = "bbbb", .takes_over = true}),
+            absl::OkStatus());
+  EXPECT_THAT(ListCopies(*store_, prefix).value(), testing::ElementsAre(old)) << "it stays";
+  EXPECT_TRUE(
+      absl::IsFailedPrecondition(AddCopy(*store_, prefix, CopyName(30, 1), 2, "aaaa").status()));
+  ASSERT_TRUE(AddCopy(*store_, prefix, CopyName(20, 2), 2, "bbbb").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      BeginCopy(*store_, prefix, CopyName(30, 1), {.store = "aaaa", .continues = true})));
+  EXPECT_THAT(ListCopies(*store_, prefix).value(), testing::ElementsAre(old, CopyName(20, 2)));
+}
+
+TEST_F(ObjectStoreTest, CopiesOfOlderVersionsNameNoStoreAndAreContinuedByTheJobThatMadeThem) {
+  const Place prefix = {"bucket", "lab/train-1"};
+  const std::string old = CopyName(10, 1), next = CopyName(20, 1);
+  ASSERT_TRUE(AddCopy(*store_, prefix, old, 2).ok());
+  const absl::Status refused = BeginCopy(*store_, prefix, next, {.store = "bbbb"});
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("of an unknown store"));
+  ASSERT_EQ(BeginCopy(*store_, prefix, next, {.store = "aaaa", .continues = true}),
+            absl::OkStatus());
+  ASSERT_TRUE(AddCopy(*store_, prefix, next, 2, "aaaa").ok());
+  EXPECT_THAT(ListCopies(*store_, prefix).value(), testing::ElementsAre(old, next));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      BeginCopy(*store_, prefix, next, {.store = "bbbb", .continues = true})));
+  // A writer that does not know its store leaves the owner.
+  ASSERT_EQ(BeginCopy(*store_, prefix, next), absl::OkStatus());
+  EXPECT_EQ(BeginCopy(*store_, prefix, next, {.store = "aaaa"}), absl::OkStatus());
+
+  server_.Set("/bucket/lab/train-1/nibble-copies.json",
+              R"({"version": 1, "copies": [], "store": 3})");
+  EXPECT_TRUE(absl::IsDataLoss(ListCopies(*store_, prefix).status()));
+}
+
 TEST_F(ObjectStoreTest, ARemovalThatFailedIsRepeatedByTheNextCopy) {
   const Place prefix = {"bucket", "lab/train-1"};
   ASSERT_TRUE(AddCopy(*store_, prefix, CopyName(10, 1), 1).ok());

@@ -9,6 +9,7 @@
 
 #include "common/crc32c.h"
 #include "job/job_spec.h"
+#include "server/state/decide.h"
 #include "server/state/decide_tools.h"
 #include "server/state/entities.h"
 #include "server/state/limits.h"
@@ -133,6 +134,15 @@ void AddTasks(const State& state, const v1::Checkpoint& checkpoint, const Shards
     desired.set_kind(task.kind());
     desired.set_destination(task.destination());
     desired.set_keep(task.keep());
+    if (task.kind() != v1::CHECKPOINT_TASK_KIND_UPLOAD) continue;
+    const v1::JobRecord* const job = state.FindJob(checkpoint.ref().job());
+    if (job == nullptr) continue;
+    // Only the first upload of an adopted job takes copies over: a store that lost them to another
+    // one does not take them back.
+    const v1::JobUploads& uploads = job->uploads();
+    desired.set_store(state.store().id());
+    desired.set_continues(uploads.place() == task.destination() && !uploads.copies().empty());
+    desired.set_takes_over(IsAdopted(*job) && !desired.continues());
   }
 }
 

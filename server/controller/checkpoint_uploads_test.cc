@@ -129,6 +129,69 @@ TEST_F(CheckpointUploadsTest, TheNewestIsUploadedAndThoseDuringAnUploadArePassed
   EXPECT_EQ(Uploads().place(), "s3://runs/lab/" + job_);
 }
 
+TEST_F(CheckpointUploadsTest, TheOrderSaysWhoseCopiesMayBeThere) {
+  std::string store;
+  coordinator_.controller().Inspect([&](const State& state) { store = state.store().id(); });
+  ASSERT_FALSE(store.empty());
+  Store(10);
+  ASSERT_EQ(Wanted(), 10);
+  EXPECT_EQ(worker_.desired.tasks(0).store(), store);
+  EXPECT_FALSE(worker_.desired.tasks(0).continues()) << "nothing of it is there";
+  EXPECT_FALSE(worker_.desired.tasks(0).takes_over());
+  End(v1::CHECKPOINT_TASK_STATE_DONE);
+  Store(20);
+  ASSERT_EQ(Wanted(), 20);
+  EXPECT_TRUE(worker_.desired.tasks(0).continues());
+  EXPECT_FALSE(worker_.desired.tasks(0).takes_over());
+}
+
+TEST_F(CheckpointUploadsTest, OnlyTheFirstUploadOfAnAdoptedJobTakesOverWhatIsThere) {
+  v1::Orphan& orphan = *worker_.report.add_orphans();
+  orphan.set_job("lost-7");
+  orphan.set_attempt(1);
+  orphan.set_spec_yaml(TestCoordinator::Spec("lost", 2));
+  orphan.mutable_store()->set_id("0123456789abcdef0123456789abcdef");
+  orphan.mutable_store()->set_epoch(1);
+  const auto store = [&](int64_t step) {
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      v1::ShardReport& shard = *orphan.add_shards();
+      shard.mutable_ref()->set_job("lost-7");
+      shard.mutable_ref()->set_step(step);
+      shard.mutable_ref()->set_attempt(1);
+      shard.set_rank(rank);
+      shard.set_world(2);
+      shard.set_bytes(1000);
+      shard.set_manifest_crc32c(7);
+      *shard.mutable_store() = orphan.store();
+    }
+    Look();
+  };
+  worker_.report.set_all_shards(true);
+  store(10);
+  v1::AdoptJobRequest adopt;
+  adopt.set_job("lost-7");
+  ASSERT_EQ(coordinator_.Do<v1::AdoptJobResponse>(adopt).status(), absl::OkStatus());
+  Look();
+  ASSERT_EQ(Wanted(), 10);
+  EXPECT_EQ(worker_.desired.tasks(0).destination(), "s3://runs/lab/lost-7");
+  EXPECT_TRUE(worker_.desired.tasks(0).takes_over());
+  End(v1::CHECKPOINT_TASK_STATE_DONE);
+  store(20);
+  Look();
+  ASSERT_EQ(Wanted(), 20);
+  EXPECT_TRUE(worker_.desired.tasks(0).continues());
+  EXPECT_FALSE(worker_.desired.tasks(0).takes_over());
+}
+
+TEST_F(CheckpointUploadsTest, AnotherStoresCopiesMakeTheUploadFailWithItsName) {
+  Store(10);
+  Fail("s3://runs/lab/train-1/nibble-copies.json: the copies there are those of a job of store aa");
+  EXPECT_EQ(Failing(), 1);
+  EXPECT_EQ(Uploads().failures(), 1);
+  EXPECT_THAT(Uploads().error(), HasSubstr("of a job of store aa"));
+  EXPECT_EQ(coordinator_.Job(job_).state(), v1::JOB_STATE_RUNNING);
+}
+
 TEST_F(CheckpointUploadsTest, RetentionKeepsACheckpointWhileItIsUploadedAndNotWhileItWaits) {
   Store(10);
   for (const int64_t step : {20, 30, 40}) Store(step);

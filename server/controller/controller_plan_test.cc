@@ -186,6 +186,70 @@ TEST(SharingTest, ADrainedWorkersJobMovesAndACordonedOnesStays) {
   EXPECT_EQ(coordinator.Job(next).attempt().placements(0).worker(), "w1");
 }
 
+// A worker joins that has a job of another store with the id of the job here.
+class NamesakeTest : public testing::Test {
+ protected:
+  static constexpr char kStore[] = "0123456789abcdef0123456789abcdef";
+  NamesakeTest() : job_(coordinator_.Submit(1)), w1_(coordinator_, "w1", 1) {
+    w1_.report.set_all_shards(true);
+    v1::Orphan& orphan = *w1_.report.add_orphans();
+    orphan.set_job(job_);
+    orphan.set_attempt(3);
+    orphan.mutable_store()->set_id(kStore);
+    orphan.mutable_store()->set_epoch(1);
+  }
+  std::string Placed() {
+    const v1::Job job = coordinator_.Job(job_);
+    return job.has_attempt() ? job.attempt().placements(0).worker() : "";
+  }
+
+  TestCoordinator coordinator_;
+  const std::string job_;
+  TestWorker w1_;
+};
+
+TEST_F(NamesakeTest, ItsRanksKeepTheJobOffTheirWorkerAloneAndAreNotStopped) {
+  w1_.report.mutable_orphans(0)->set_running(true);
+  w1_.Obey();
+  coordinator_.Tick();
+  EXPECT_EQ(Placed(), "");
+  EXPECT_THAT(coordinator_.Job(job_).state_reason(),
+              HasSubstr(absl::StrCat("not on w1, where another job with the id ", job_,
+                                     ", of store 01234567, runs in the same directory; cancel this "
+                                     "one and submit it again to give it another id")));
+  TestWorker w2(coordinator_, "w2", 1);
+  w2.Obey();
+  coordinator_.Tick();
+  EXPECT_EQ(Placed(), "w2");
+  w1_.Obey();
+  EXPECT_TRUE(w1_.desired.gangs().empty()) << w1_.desired.ShortDebugString();
+  // Submitted again it has another id, and no such neighbour.
+  const std::string other = coordinator_.Submit(1);
+  EXPECT_NE(other, job_);
+  coordinator_.Tick();
+  EXPECT_EQ(coordinator_.Job(other).attempt().placements(0).worker(), "w1");
+}
+
+TEST_F(NamesakeTest, ItsCheckpointsKeepTheJobOffUntilTheyAreGone) {
+  v1::ShardReport& shard = *w1_.report.mutable_orphans(0)->add_shards();
+  *shard.mutable_store() = w1_.report.orphans(0).store();
+  shard.mutable_ref()->set_job(job_);
+  shard.mutable_ref()->set_step(20);
+  shard.mutable_ref()->set_attempt(1);
+  shard.set_world(1);
+  shard.set_bytes(1000);
+  w1_.Obey();
+  coordinator_.Tick();
+  EXPECT_EQ(Placed(), "");
+  EXPECT_THAT(coordinator_.Job(job_).state_reason(),
+              HasSubstr("of store 01234567, has checkpoints in the same directory"));
+  w1_.report.clear_orphans();
+  w1_.Obey();
+  coordinator_.clock.Advance(1000);
+  coordinator_.Tick();
+  EXPECT_EQ(Placed(), "w1");
+}
+
 TEST(SharingTest, AnElasticJobGrowsIntoFreeSlotsAndShrinksForOthers) {
   ControllerOptions options;
   options.policy.grow_interval_ms = 1000;

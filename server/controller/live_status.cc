@@ -226,14 +226,27 @@ int64_t OrphanRegistry::RunningOn(const std::string& worker, const std::string& 
   return orphan->second.attempt();
 }
 
-std::string OrphanRegistry::StrayOf(const std::string& job, int64_t living) const {
+std::string OrphanRegistry::StrayOf(const std::string& job, int64_t living, Owns owns) const {
   MutexLock lock(&mutex_);
   const auto found = orphans_.find(job);
   if (found == orphans_.end()) return "";
   for (const auto& [worker, orphan] : found->second) {
-    if (orphan.running() && orphan.attempt() != living) return worker;
+    if (orphan.running() && orphan.attempt() != living && owns(orphan.store())) return worker;
   }
   return "";
+}
+
+std::map<std::string, OrphanRegistry::Namesake> OrphanRegistry::NamesakesOf(const std::string& job,
+                                                                            Owns owns) const {
+  MutexLock lock(&mutex_);
+  std::map<std::string, Namesake> namesakes;
+  const auto found = orphans_.find(job);
+  if (found == orphans_.end()) return namesakes;
+  for (const auto& [worker, orphan] : found->second) {
+    if (owns(orphan.store()) || (!orphan.running() && orphan.shards().empty())) continue;
+    namesakes[worker] = {.store = orphan.store().id(), .running = orphan.running()};
+  }
+  return namesakes;
 }
 
 std::vector<v1::ShardReport> OrphanRegistry::ShardsOn(const std::string& worker) const {

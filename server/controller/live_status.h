@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "common/mutex.h"
 #include "proto/nibble/v1/metrics.pb.h"
 #include "proto/nibble/v1/worker_link.pb.h"
@@ -123,8 +124,17 @@ class OrphanRegistry {
   std::set<std::string> JobsOn(const std::string& worker) const;
   // The attempt of the job that runs on the worker; 0: none.
   int64_t RunningOn(const std::string& worker, const std::string& job) const;
+  // Whether data that the store has ordered is the job's own (IsOwn).
+  using Owns = absl::FunctionRef<bool(const v1::StoreIdentity& store)>;
   // A worker that runs another attempt of the job than `living`; empty: none.
-  std::string StrayOf(const std::string& job, int64_t living) const;
+  std::string StrayOf(const std::string& job, int64_t living, Owns owns) const;
+  // What a worker has of another job with the same id, which is another store's.
+  struct Namesake {
+    std::string store;  // id
+    bool running = false;
+  };
+  // By worker.
+  std::map<std::string, Namesake> NamesakesOf(const std::string& job, Owns owns) const;
   // Shards that the worker has under an order of an older epoch, for their acknowledgement.
   std::vector<v1::ShardReport> ShardsOn(const std::string& worker) const;
   bool empty() const;

@@ -8,9 +8,15 @@
 #include "server/controller/log.h"
 #include "server/controller/worker_claims.h"
 #include "server/state/decide.h"
+#include "server/state/entities.h"
 #include "server/state/limits.h"
 
 namespace nibble {
+namespace {
+
+constexpr size_t kShownOfStore = 8;  // digits of its id
+
+}  // namespace
 
 Recovery::Recovery(const ControllerContext& context)
     : context_(context), opened_sequence_(context.ledger.Shown()->sequence()) {}
@@ -142,8 +148,9 @@ void Recovery::NoteSent(const std::string& worker, int64_t sequence) {
 }
 
 std::string Recovery::WhyNotLaunched(const State& state, const v1::JobRecord& job) const {
-  const std::string stray =
-      context_.orphans.StrayOf(job.id(), job.has_attempt() ? job.attempt().number() : 0);
+  const std::string stray = context_.orphans.StrayOf(
+      job.id(), job.has_attempt() ? job.attempt().number() : 0,
+      [&](const v1::StoreIdentity& store) { return IsOwn(state, job, store); });
   if (!stray.empty()) {
     return absl::StrCat("waits until the ranks on ", stray,
                         " with which it was adopted have ended with a checkpoint");
@@ -165,6 +172,32 @@ std::map<std::string, std::string> Recovery::HeldBack(const State& state) const 
     if (!why.empty()) held[id] = std::move(why);
   }
   return held;
+}
+
+std::map<std::string, std::string> Recovery::TakenFor(const State& state,
+                                                      const v1::JobRecord& job) const {
+  std::map<std::string, std::string> taken;
+  const auto namesakes = context_.orphans.NamesakesOf(
+      job.id(), [&](const v1::StoreIdentity& store) { return IsOwn(state, job, store); });
+  for (const auto& [worker, namesake] : namesakes) {
+    taken[worker] = absl::StrCat(
+        "not on ", worker, ", where another job with the id ", job.id(), ", of store ",
+        namesake.store.substr(0, kShownOfStore), namesake.running ? ", runs" : ", has checkpoints",
+        " in the same directory; cancel this one and submit it again to give it another id");
+  }
+  return taken;
+}
+
+std::map<std::string, std::map<std::string, std::string>> Recovery::Taken(
+    const State& state) const {
+  std::map<std::string, std::map<std::string, std::string>> taken;
+  for (const std::string& id : context_.orphans.Jobs()) {
+    const v1::JobRecord* const job = state.FindJob(id);
+    if (job == nullptr || IsFinished(job->state())) continue;
+    std::map<std::string, std::string> workers = TakenFor(state, *job);
+    if (!workers.empty()) taken[id] = std::move(workers);
+  }
+  return taken;
 }
 
 }  // namespace nibble

@@ -3,7 +3,8 @@
 // docs/decisions/0008-whose-store.md.
 //
 // Reports show what a worker has; decide_orphans.cc in server/state decides what is adopted. After
-// a new epoch has begun, and while adopted ranks are still running, launches are held back.
+// a new epoch has begun, and while adopted ranks are still running, launches are held back. A job
+// of another store with an id of this one holds nothing back: only its workers are left out.
 //
 // Thread-safety: all methods. They run no callback; `state` arguments may be read under any lock.
 #ifndef NIBBLE_SERVER_CONTROLLER_RECOVERY_H_
@@ -51,6 +52,11 @@ class Recovery {
   std::string WhyNotLaunched(const State& state, const v1::JobRecord& job) const;
   // Jobs that wait for slots and may not be launched yet, with the reason.
   std::map<std::string, std::string> HeldBack(const State& state) const;
+  // Workers on which no attempt of the job may run, with the reason: they have another store's job
+  // with this id, which uses the same directory.
+  std::map<std::string, std::string> TakenFor(const State& state, const v1::JobRecord& job) const;
+  // Of all unfinished jobs, by job; those without such workers are left out.
+  std::map<std::string, std::map<std::string, std::string>> Taken(const State& state) const;
 
  private:
   const ControllerContext& context_;

@@ -228,6 +228,27 @@ scheduler::Snapshot FillSnapshot(const State& state, const Promises& promises,
   return snapshot;
 }
 
+void ExcludeTaken(const TakenWorkers& taken, scheduler::Snapshot& snapshot) {
+  if (taken.empty()) return;
+  for (scheduler::Job& job : snapshot.jobs) {
+    const auto of_job = taken.find(job.name);
+    if (of_job == taken.end()) continue;
+    for (const auto& [worker, why] : of_job->second) job.excluded_workers.push_back(worker);
+  }
+}
+
+void DropTaken(const TakenWorkers& taken, Promises& promises) {
+  const auto is_taken = [&taken](const auto& promise) {
+    const auto of_job = taken.find(promise.first);
+    return of_job != taken.end() && std::any_of(promise.second.begin(), promise.second.end(),
+                                                [&](const scheduler::SlotsOn& on) {
+                                                  return of_job->second.contains(on.worker);
+                                                });
+  };
+  std::erase_if(promises.reserved, is_taken);
+  std::erase_if(promises.resizing, is_taken);
+}
+
 void DropBroken(const State& state, Promises& promises) {
   std::erase_if(promises.reserved, [&state](const auto& promise) {
     const v1::JobRecord* const job = state.FindJob(promise.first);

@@ -72,6 +72,13 @@ scheduler::Snapshot FillSnapshot(const State& state, const Promises& promises,
                                  const std::map<std::string, std::string>& held_back,
                                  Moments& moments, int64_t now_ms);
 
+// Workers on which jobs may not run: by job and worker, the reason.
+using TakenWorkers = std::map<std::string, std::map<std::string, std::string>>;
+// Keeps the jobs off these workers.
+void ExcludeTaken(const TakenWorkers& taken, scheduler::Snapshot& snapshot);
+// Drops promises on them.
+void DropTaken(const TakenWorkers& taken, Promises& promises);
+
 // Drops obsolete promises: to jobs that no longer wait or stop, or on workers that take no new
 // attempts.
 void DropBroken(const State& state, Promises& promises);

@@ -48,12 +48,18 @@ void SchedulingLoop::LaunchPromised() {
 
 void SchedulingLoop::Plan(int64_t sequence, int64_t now_ms) {
   std::map<std::string, std::string> held_back;
+  TakenWorkers taken;
   const auto fill = [&](const State& state) -> std::optional<scheduler::Snapshot> {
     if (state.sequence() < sequence) return std::nullopt;
     held_back = recovery_.HeldBack(state);
     held_back.merge(HeldBack(state));
+    taken = recovery_.Taken(state);
     DropBroken(state, promises_);
-    return FillSnapshot(state, promises_, held_back, context_.moments, now_ms);
+    DropTaken(taken, promises_);
+    scheduler::Snapshot filled =
+        FillSnapshot(state, promises_, held_back, context_.moments, now_ms);
+    ExcludeTaken(taken, filled);
+    return filled;
   };
   // Filling takes many milliseconds for a large cluster. Prefer the shown state, which usually is
   // as new as the decided one.
@@ -69,6 +75,12 @@ void SchedulingLoop::Plan(int64_t sequence, int64_t now_ms) {
   }
   context_.metrics.Planned(planning.seconds(), *decisions);
   std::map<std::string, std::string> reasons = ReasonsOf(*decisions);
+  for (const scheduler::Waiting& waiting : decisions->waiting) {
+    const auto of_job = taken.find(waiting.job);
+    if (of_job == taken.end()) continue;
+    // One of several explains them all.
+    absl::StrAppend(&reasons[waiting.job], "; ", of_job->second.begin()->second);
+  }
   reasons.merge(held_back);
   for (const auto& [job, placement] : promises_.reserved) {
     reasons.try_emplace(job, absl::StrCat("slots are promised to it on ", placement[0].worker,
@@ -118,6 +130,10 @@ bool SchedulingLoop::Launch(const std::string& job, const scheduler::Placement& 
         const auto slots = ChooseSlots(state, placement);
         if (!slots) return std::nullopt;
         if (!recovery_.WhyNotLaunched(state, *record).empty()) return std::nullopt;
+        const auto taken = recovery_.TakenFor(state, *record);
+        for (const scheduler::SlotsOn& on : placement) {
+          if (taken.contains(on.worker)) return std::nullopt;
+        }
         const absl::StatusOr<Resume> resume = ChooseResume(state, *record);
         if (!resume.ok()) return std::nullopt;
         MaybeUpdate update = DecideLaunch(

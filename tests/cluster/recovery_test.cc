@@ -24,6 +24,7 @@ namespace nibble {
 namespace {
 
 using nlohmann::json;
+using testing::HasSubstr;
 
 int64_t NowMs() { return absl::ToUnixMillis(absl::Now()); }
 
@@ -152,6 +153,51 @@ bool StandsBy(ClusterBed& bed) {
   }
   return false;
 }
+
+// Of four ranks, on one worker or two of them on each of two.
+class KeptRanksOfAHang : public testing::TestWithParam<int> {};
+
+TEST_P(KeptRanksOfAHang, EveryRankButTheOneThatHangsKeepsItsProcess) {
+  constexpr int kRanks = 4;
+  ClusterBed bed({.workers = GetParam(),
+                  .slots = kRanks / GetParam(),
+                  .worker_flags = {"--keep-ranks", "60", "--hang-seconds", "5"}});
+  TinyJob spec = JobOf(kRanks);
+  spec.steps = 600;
+  const std::string job = bed.Submit(spec);
+  ASSERT_TRUE(Eventually([&] { return bed.Describe(job).checkpoint_step() > 20; }))
+      << bed.Story(job);
+  std::vector<ClusterBed::Rank> before;
+  for (int rank = 0; rank < kRanks; ++rank) before.push_back(bed.LiveRank(job, rank));
+  const ClusterBed::Rank& hung = before.back();
+  const int64_t steps = bed.Describe(job).next_step();
+  SignalProcess(hung.process, SIGSTOP);
+  ASSERT_TRUE(Eventually([&] {
+    const v1::Job now = bed.Describe(job);
+    return now.attempts() == hung.attempt + 1 && now.next_step() > steps + 5;
+  })) << bed.Story(job);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const bool same = bed.LiveRank(job, rank).process == before[static_cast<size_t>(rank)].process;
+    EXPECT_EQ(same, rank != hung.rank) << "rank " << rank << "\n" << bed.Story(job);
+  }
+  EXPECT_FALSE(IsAlive(hung.process));
+  bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
+  bed.ExpectUndisturbedLosses(job, spec);
+  // The rank that hangs is named, although the others waited for as long, and only its worker is
+  // blamed.
+  const v1::Job after = bed.Describe(job);
+  ASSERT_EQ(after.recent_attempts_size(), 2) << bed.Story(job);
+  EXPECT_THAT(after.recent_attempts(0).reason(), HasSubstr("rank 3 has made no step for"));
+  EXPECT_EQ(after.recent_attempts(0).cause(), v1::FAILURE_CAUSE_MACHINE);
+  for (const v1::WorkerBlame& blame : after.blames()) EXPECT_EQ(blame.worker(), hung.worker);
+  const std::string stacks =
+      absl::StrCat(bed.cluster().paths().Data(hung.worker), "/jobs/", job, "/attempt-",
+                   hung.attempt, "/rank-", hung.rank, ".stacks");
+  ASSERT_TRUE(std::filesystem::exists(stacks));
+  EXPECT_GT(std::filesystem::file_size(stacks), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, KeptRanksOfAHang, testing::Values(1, 2));
 
 TEST(KeptRanks, ASurvivorThatDoesNotAnswerIsReplacedByANewProcess) {
   ClusterBed bed({.workers = 1, .slots = 2, .worker_flags = {"--keep-ranks", "60"}});

@@ -56,12 +56,14 @@ absl::StatusOr<std::string> UploadCheckpoint(const CheckpointRegistry& registry,
 
   const std::string name = s3::CopyName(ref.step(), ref.attempt());
   const s3::Place place = {prefix.bucket, absl::StrCat(prefix.key, "/", name)};
-  NIBBLE_RETURN_IF_ERROR(s3::BeginCopy(*store, prefix, name));
+  NIBBLE_RETURN_IF_ERROR(s3::BeginCopy(
+      *store, prefix, name,
+      {.store = task.store(), .continues = task.continues(), .takes_over = task.takes_over()}));
   NIBBLE_ASSIGN_OR_RETURN(const s3::Copied copied,
                           s3::PushDirectory(*store, stage, place, /*overwrite=*/false));
-  NIBBLE_ASSIGN_OR_RETURN(
-      const std::vector<std::string> removed,
-      s3::AddCopy(*store, prefix, name, static_cast<size_t>(std::max(task.keep(), 1))));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> removed,
+                          s3::AddCopy(*store, prefix, name,
+                                      static_cast<size_t>(std::max(task.keep(), 1)), task.store()));
   return absl::StrCat(name, ", ", Counted(copied.files, "file"), ", ", copied.bytes, " bytes",
                       removed.empty() ? "" : "; removed ", absl::StrJoin(removed, ", "));
 }

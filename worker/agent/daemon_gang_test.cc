@@ -197,6 +197,32 @@ TEST_F(DaemonTest, ARankStoppedByASignalIsFoundDumpedAndKilled) {
   EXPECT_NE(kill(pid, 0), 0);
 }
 
+TEST_F(DaemonTest, WhereRanksAreKeptOnlyTheOneThatCannotGiveUpIsKilledForAHang) {
+  hang_ms_ = 2000;
+  keep_ranks_ = std::chrono::seconds(60);
+  ASSERT_EQ(setenv("NIBBLE_TEST_WAIT_AT", "12", 1), 0);
+  StartDaemon(LinkTrainer());
+  WishGang(1, 2);
+  coordinator_.Await([](const auto& r) {
+    return r.gangs_size() == 1 && r.gangs(0).ranks_size() == 2 &&
+           r.gangs(0).ranks(0).median_step_ms() > 0 && r.gangs(0).ranks(1).median_step_ms() > 0;
+  });
+  const int waits = std::stoi(LogOf(1, 0)), hangs = std::stoi(LogOf(1, 1));
+  ASSERT_EQ(kill(hangs, SIGSTOP), 0);
+  const v1::GangReport gang = coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED);
+  ASSERT_EQ(unsetenv("NIBBLE_TEST_WAIT_AT"), 0);
+  // Both made none, and were asked.
+  EXPECT_THAT(gang.detail(), HasSubstr("rank 1 has made no step for"));
+  EXPECT_THAT(gang.detail(), HasSubstr("asked to give up, it does not"));
+  EXPECT_EQ(gang.cause(), v1::FAILURE_CAUSE_MACHINE);
+  EXPECT_GT(fs::file_size(directory_ + "/data/jobs/run-1/attempt-1/rank-1.stacks"), 0u);
+  EXPECT_FALSE(fs::exists(directory_ + "/data/jobs/run-1/attempt-1/rank-0.stacks"));
+  coordinator_.Wish([](auto& wish) { wish.clear_gangs(); });
+  coordinator_.Await([](const auto& r) { return r.gangs_size() == 0; });
+  EXPECT_NE(kill(hangs, 0), 0);
+  EXPECT_EQ(kill(waits, 0), 0) << LogOf(1, 0);
+}
+
 TEST_F(DaemonTest, AGangWhoseCheckpointIsNowhereReportsItsSourcesAndStopsUnstarted) {
   StartDaemon(Script(kUntilStopped));
   v1::CheckpointRef resume;

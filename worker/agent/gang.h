@@ -103,6 +103,7 @@ class Gang {
     bool dumping = false;
     bool dumped = false;
     std::optional<int64_t> ended_at_ms;  // when its end was first seen
+    std::optional<int64_t> asked_at_ms;  // when it was asked to give up
   };
 
   absl::Status Start();
@@ -128,9 +129,14 @@ class Gang {
                                    const std::map<int32_t, LinkHost::Rank>& linked) const;
   // Whether ranks have ended because they lost a peer while other ranks have yet to end.
   bool AwaitsPeers(const std::map<int32_t, LinkHost::Rank>& linked);
-  // Whether ranks that run shall not be killed yet: one here has failed, and the others are about
-  // to notice that and to stand by.
-  bool Spares(const PresentGang& present);
+  // Where ranks are kept, asks those that make no step to give up: all can but the one that blocks
+  // the others. Leaves in `hung` those that have not done so in time.
+  void AwaitGivingUp(const std::map<int32_t, LinkHost::Rank>& linked, std::vector<HungRank>& hung);
+  // Whether the rank was asked to give up and has time left to do so.
+  bool MayGiveUp(const Rank& rank, bool answered) const;
+  // Whether ranks that run shall not be killed yet: one here has failed or hangs, and the others
+  // are about to notice that and to stand by.
+  bool Spares(const PresentGang& present, const std::map<int32_t, LinkHost::Rank>& linked);
   PresentGang Observe(const std::map<int32_t, LinkHost::Rank>& linked);
   PresentRank ObserveRank(Rank& rank, const std::map<int32_t, LinkHost::Rank>& linked,
                           const std::vector<HungRank>& hung, bool awaits_peers);

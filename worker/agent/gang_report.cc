@@ -26,6 +26,11 @@ constexpr size_t kMaxDetailBytes = 1900;
 constexpr size_t kMaxRevisionsReported = 128;
 // How long to wait for the end of a peer that a rank has lost: the peer's end decides the cause.
 constexpr int64_t kPeerPatienceMs = 5000;
+// How long a rank may take to answer that it gives up. One that waits looks 20 times a second.
+constexpr int64_t kAnswerMs = 1000;
+// How long one that has answered may take to free what it has and to stand by. Less than
+// kPeerPatienceMs, so that the rank that hangs is the cause.
+constexpr int64_t kGivingUpMs = 4000;
 // Time to read the last report of a rank that has ended. It is in the socket already.
 constexpr int64_t kLastReportMs = 1000;
 
@@ -98,12 +103,41 @@ bool Gang::AwaitsPeers(const std::map<int32_t, LinkHost::Rank>& linked) {
   return home_.clock() - *peer_lost_at_ms_ < kPeerPatienceMs;
 }
 
-bool Gang::Spares(const PresentGang& present) {
+bool Gang::MayGiveUp(const Rank& rank, bool answered) const {
+  return rank.asked_at_ms.has_value() &&
+         home_.clock() - *rank.asked_at_ms < (answered ? kGivingUpMs : kAnswerMs);
+}
+
+void Gang::AwaitGivingUp(const std::map<int32_t, LinkHost::Rank>& linked,
+                         std::vector<HungRank>& hung) {
+  // A rank without peers waits for nobody.
+  if (home_.keep_ranks.count() == 0 || desired_.world() == 1) return;
+  std::erase_if(hung, [&](HungRank& one) {
+    Rank& rank = ranks_[static_cast<size_t>(one.rank - desired_.first_rank())];
+    if (!rank.asked_at_ms.has_value()) {
+      rank.asked_at_ms = home_.clock();
+      link_->AskToGiveUp(one.rank);
+      Log(absl::StrCat(", ", one.detail, "; it is asked to give up"));
+    }
+    if (MayGiveUp(rank, linked.at(one.rank).gives_up)) return true;
+    // Whatever it is in, it is the one that blocks the others.
+    one.waits = false;
+    absl::StrAppend(&one.detail, "; asked to give up, it does not");
+    return false;
+  });
+}
+
+bool Gang::Spares(const PresentGang& present, const std::map<int32_t, LinkHost::Rank>& linked) {
   if (home_.keep_ranks.count() == 0) return false;
   bool failed = false;
-  for (const PresentRank& rank : present.ranks) {
-    if (rank.hangs) return false;
-    failed |= rank.state == RankState::kFailed;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const PresentRank& rank = present.ranks[i];
+    failed |= rank.state == RankState::kFailed || rank.hangs;
+    if (HasEnded(rank.state)) continue;
+    // A debugger holds it.
+    if (rank.hangs && ranks_[i].dumping && !rank.dumped) return true;
+    const auto at = linked.find(rank.rank);
+    if (!rank.hangs && MayGiveUp(ranks_[i], at != linked.end() && at->second.gives_up)) return true;
   }
   if (!failed) return false;
   if (!spared_since_ms_.has_value()) spared_since_ms_ = home_.clock();
@@ -173,14 +207,15 @@ PresentGang Gang::Observe(const std::map<int32_t, LinkHost::Rank>& linked) {
       decision.set_detail(Printable(decision.detail(), kMaxDetailBytes));
     }
   }
-  const std::vector<HungRank> hung = FindHung(linked, home_.watchdog, home_.clock());
+  std::vector<HungRank> hung = FindHung(linked, home_.watchdog, home_.clock());
+  AwaitGivingUp(linked, hung);
   // The report names the rank that blocks the others, which is first.
   if (!hung.empty()) Fail(hung.front().detail, CauseOfHang(hung.front().waits));
   const bool awaits_peers = AwaitsPeers(linked);
   for (Rank& rank : ranks_) {
     present.ranks.push_back(ObserveRank(rank, linked, hung, awaits_peers));
   }
-  present.spared = Spares(present);
+  present.spared = Spares(present, linked);
   return present;
 }
 

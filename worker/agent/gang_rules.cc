@@ -21,10 +21,11 @@ bool AnyRuns(const PresentGang& gang) {
                      [](const PresentRank& rank) { return !HasEnded(rank.state); });
 }
 
-void KillAll(const PresentGang& gang, const std::string& reason,
-             std::vector<AgentAction>& actions) {
+// All of its ranks, or those that hang.
+void Kill(const PresentGang& gang, bool all, const std::string& reason,
+          std::vector<AgentAction>& actions) {
   for (const PresentRank& rank : gang.ranks) {
-    if (HasEnded(rank.state) || rank.killed) continue;
+    if (HasEnded(rank.state) || rank.killed || (!all && !rank.hangs)) continue;
     actions.push_back({Kind::kKill, gang.job, gang.attempt, rank.rank, reason});
   }
 }
@@ -61,8 +62,13 @@ bool MayStart(const WantedGang& gang, const std::vector<WantedGang>& wanted,
   });
 }
 
+void KillAll(const PresentGang& gang, const std::string& reason,
+             std::vector<AgentAction>& actions) {
+  Kill(gang, /*all=*/true, reason, actions);
+}
+
 // Whether its ranks can continue. If one hangs it writes its stacks first; if one has failed or
-// hangs all are killed.
+// hangs all are killed, or those that hang if the gang is spared.
 bool MayContinue(const PresentGang& gang, std::vector<AgentAction>& actions) {
   bool waits_for_stacks = false;
   for (const PresentRank& rank : gang.ranks) {
@@ -71,14 +77,16 @@ bool MayContinue(const PresentGang& gang, std::vector<AgentAction>& actions) {
     waits_for_stacks = true;
   }
   if (waits_for_stacks) return false;
+  bool lost = false;
   for (const PresentRank& rank : gang.ranks) {
     if (rank.state != RankState::kFailed && !rank.hangs) continue;
-    if (gang.spared && !rank.hangs) return false;
-    KillAll(gang, absl::StrCat("rank ", rank.rank, rank.hangs ? " makes no step" : " has failed"),
-            actions);
+    lost = true;
+    if (gang.spared && !rank.hangs) continue;
+    Kill(gang, /*all=*/!gang.spared,
+         absl::StrCat("rank ", rank.rank, rank.hangs ? " makes no step" : " has failed"), actions);
     return false;
   }
-  return true;
+  return !lost;
 }
 
 // The actions for a gang that is wanted and present.
@@ -126,8 +134,11 @@ std::vector<AgentAction> Reconcile(const std::vector<WantedGang>* wanted,
     } else if (AnyRuns(gang) && !gang.ours) {
       (void)MayContinue(gang, actions);
     } else if (AnyRuns(gang)) {
-      if (gang.spared) continue;
-      KillAll(gang, "the coordinator does not want it", actions);
+      if (gang.spared) {
+        (void)MayContinue(gang, actions);
+      } else {
+        KillAll(gang, "the coordinator does not want it", actions);
+      }
     } else {
       actions.push_back(
           {Kind::kClose, gang.job, gang.attempt, -1, "the coordinator does not want it"});

@@ -12,7 +12,7 @@
 //     left alone, because the present store may not know of it;
 //   - an order for a lower attempt than the one present is ignored;
 //   - if one rank has failed or hangs, the other ranks of the gang are killed, or spared for a
-//     while if their processes are to be kept;
+//     while if their processes are to be kept: then only those that hang are killed;
 //   - a rank that hangs writes its stacks first;
 //   - a gang that is to stop is sent the order, and killed at its deadline;
 //   - any other change of the order is sent to its ranks.
@@ -81,7 +81,7 @@ struct PresentGang {
   std::optional<GangOrder> sent;  // the order that it was sent last
   // Whether it was ordered by the store, in the epoch, of the desired state.
   bool ours = true;
-  // Its ranks are not killed yet, although another rank is lost.
+  // Its ranks are not killed yet, except those that hang, although another rank is lost.
   bool spared = false;
   // Its ranks have ended, and it finishes their checkpoints; then it is removed.
   bool closing = false;

@@ -107,7 +107,7 @@ TEST(ReconcileTest, AFailedRankEndsTheOthers) {
               ElementsAre("kill a/1 0"));
 }
 
-TEST(ReconcileTest, ASparedGangIsNotKilledUnlessARankHangs) {
+TEST(ReconcileTest, OfASparedGangOnlyRanksThatHangAreKilled) {
   PresentGang gang = Present("a", 1, {kFailed, kRunning});
   gang.spared = true;
   EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), IsEmpty());
@@ -115,10 +115,19 @@ TEST(ReconcileTest, ASparedGangIsNotKilledUnlessARankHangs) {
   EXPECT_THAT(Do({Wanted("a", 2)}, {gang}), IsEmpty());
   gang.ranks[1].state = kFailed;  // stands by
   EXPECT_THAT(Do({Wanted("a", 2)}, {gang}), ElementsAre("close a/1"));
-  gang.ranks[1] = {.rank = 1, .hangs = true, .dumped = true};
+  gang = Present("a", 1, {kFailed, kRunning, kRunning});
+  gang.spared = true;
+  gang.ranks[1].hangs = true;
+  // Also one that is no longer wanted writes its stacks.
+  EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), ElementsAre("dump a/1 1"));
+  EXPECT_THAT(Do({}, {gang}), ElementsAre("dump a/1 1"));
+  gang.ranks[1].dumped = true;
+  EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), ElementsAre("kill a/1 1"));
+  EXPECT_THAT(Do({}, {gang}), ElementsAre("kill a/1 1"));
+  gang.ranks[1].killed = true;
   EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), IsEmpty());
   gang.spared = false;
-  EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), ElementsAre("kill a/1 1"));
+  EXPECT_THAT(Do({Wanted("a", 1)}, {gang}), ElementsAre("kill a/1 2"));
 }
 
 TEST(ReconcileTest, ARankThatHasSucceededLetsTheOthersFinish) {

@@ -1,6 +1,7 @@
 // For tests: behaves like one rank of a trainer towards its daemon, without training. It prints its
 // process id on the first line, reports a step every few milliseconds, pauses and stops on command,
-// and hangs before the step that NIBBLE_TEST_HANG_AT names.
+// and hangs before the step that NIBBLE_TEST_HANG_AT names. Before that of NIBBLE_TEST_WAIT_AT it
+// waits as in a collective, and stands by once it is asked to give up.
 
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 namespace {
 
 constexpr int kStopped = 101;
+constexpr int kPeer = 6;
 constexpr std::chrono::milliseconds kStep(5);
 constexpr std::chrono::seconds kPause(60);
 
@@ -34,6 +36,8 @@ std::string Argument(int argc, char** argv, const char* name) {
 int main(int argc, char** argv) {
   const char* const hang = std::getenv("NIBBLE_TEST_HANG_AT");
   const int64_t hang_at = hang == nullptr ? -1 : std::atoll(hang);
+  const char* const wait = std::getenv("NIBBLE_TEST_WAIT_AT");
+  const int64_t wait_at = wait == nullptr ? -1 : std::atoll(wait);
   const std::string rank = Argument(argc, argv, "--rank");
   auto link =
       nibble::RankLink::Connect({.address = Argument(argc, argv, "--link"),
@@ -62,6 +66,13 @@ int main(int argc, char** argv) {
     }
     if ((*link)->command().command() == nibble::v1::GANG_COMMAND_STOP) return kStopped;
     if (report.next_step() == hang_at) pause();
+    if (report.next_step() == wait_at) {
+      (*link)->page().Enter("AllGather", 1);
+      while (!(*link)->page().MustGiveUp()) std::this_thread::sleep_for(kStep);
+      (*link)->page().Leave();
+      std::fprintf(stderr, "%s\n", (*link)->StandBy("gave up", kPause).status().ToString().c_str());
+      return kPeer;
+    }
     std::this_thread::sleep_for(kStep);
     report.set_activity(nibble::link::v1::RANK_ACTIVITY_STEPS);
     nibble::v1::StepSample& sample = *report.mutable_sample();

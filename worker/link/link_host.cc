@@ -191,9 +191,17 @@ absl::Status LinkHost::Rejoin(int32_t number, const link::v1::Rejoin& order,
   return absl::OkStatus();
 }
 
+void LinkHost::AskToGiveUp(int32_t rank) {
+  MutexLock lock(&mutex_);
+  if (const auto page = pages_.find(rank); page != pages_.end()) page->second->AskToGiveUp();
+}
+
 std::map<int32_t, LinkHost::Rank> LinkHost::RanksNow() const {
   std::map<int32_t, Rank> ranks = ranks_;
-  for (const auto& [number, page] : pages_) ranks[number].waiting_in = page->Read();
+  for (const auto& [number, page] : pages_) {
+    ranks[number].waiting_in = page->Read();
+    ranks[number].gives_up = page->gives_up();
+  }
   return ranks;
 }
 

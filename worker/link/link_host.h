@@ -55,6 +55,7 @@ class LinkHost {
     std::optional<std::string> standing_by;
     link::v1::RankReport report;  // the newest, without its precision
     std::string waiting_in;       // the collective, read from its page at the time of the call
+    bool gives_up = false;        // it has seen the request of AskToGiveUp; read as waiting_in
     std::shared_ptr<const Precision> precision;  // the latest; null: none yet
     int64_t step_at_ms = 0;                      // when next_step last grew, or it connected
     int64_t median_step_ms = 0;                  // of the last steps; 0: fewer than three
@@ -73,6 +74,9 @@ class LinkHost {
   void SetCommand(const link::v1::Command& command) ABSL_LOCKS_EXCLUDED(mutex_);
   // Sends the request to every rank that is connected now.
   void Trace(const link::v1::TraceCommand& trace) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Asks the rank to give up its run as if it had lost another rank, while it may be waiting in a
+  // collective. For good. Without effect if the rank has never connected.
+  void AskToGiveUp(int32_t rank) ABSL_LOCKS_EXCLUDED(mutex_);
   // Closes the socket and every connection except those of ranks that stand by; the sink is not
   // used any more. Returns when that is done. For a host that outlives its attempt.
   void Retire() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -17,7 +17,7 @@
 namespace nibble {
 
 // Both sides have the same, or the greeting is refused.
-inline constexpr int32_t kLinkVersion = 4;
+inline constexpr int32_t kLinkVersion = 5;
 
 // Limits of one report; of names in bytes, because they become labels of metrics.
 inline constexpr int kMaxPrecisionSamples = 8192;

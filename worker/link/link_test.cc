@@ -312,6 +312,19 @@ TEST_F(LinkTest, ARankThatStandsByLearnsThatItsDaemonIsGone) {
   rank.join();
 }
 
+TEST_F(LinkTest, ARankThatReadsNoMessagesIsAskedOverItsPageToGiveUp) {
+  const auto link = Connect(0);
+  const auto other = Connect(1);
+  EXPECT_TRUE(Await([](const auto& ranks) { return ranks.size() == 2; }));
+  host_->AskToGiveUp(0);
+  host_->AskToGiveUp(2);  // never connected
+  EXPECT_FALSE(host_->Ranks().at(0).gives_up);
+  EXPECT_TRUE(link->page().MustGiveUp());
+  EXPECT_FALSE(other->page().MustGiveUp());
+  EXPECT_TRUE(host_->Ranks().at(0).gives_up);
+  EXPECT_EQ(host_->Ranks().size(), 2u);
+}
+
 TEST_F(LinkTest, WithoutASinkMemoryForCheckpointsIsRefused) {
   const auto link = Connect(0);
   const OwnedDescriptor memory(memfd_create("test", MFD_CLOEXEC));

@@ -27,6 +27,8 @@ struct WaitingPage::Page {
   static constexpr size_t kNameBytes = 32;
   std::atomic<uint64_t> number;  // of the operation; 0: none
   std::atomic<char> name[kNameBytes];
+  std::atomic<uint32_t> asked;     // 1: to give up
+  std::atomic<uint32_t> gives_up;  // 1: the rank's answer
 };
 
 absl::StatusOr<std::unique_ptr<WaitingPage>> WaitingPage::Map(int descriptor) {
@@ -70,6 +72,16 @@ void WaitingPage::Enter(const char* operation, uint64_t number) {
 }
 
 void WaitingPage::Leave() { page_->number.store(0, std::memory_order_release); }
+
+void WaitingPage::AskToGiveUp() { page_->asked.store(1, std::memory_order_release); }
+
+bool WaitingPage::gives_up() const { return page_->gives_up.load(std::memory_order_acquire) != 0; }
+
+bool WaitingPage::MustGiveUp() {
+  if (page_->asked.load(std::memory_order_acquire) == 0) return false;
+  page_->gives_up.store(1, std::memory_order_release);
+  return true;
+}
 
 std::string WaitingPage::Read() const {
   const uint64_t number = page_->number.load(std::memory_order_acquire);

@@ -1,12 +1,15 @@
 // A page of memory, shared by a rank and its daemon, that names the collective in which the rank
-// waits. By it the daemon distinguishes the rank that hangs from those that wait for it, also while
-// the rank cannot report and after it has died. Entering and leaving cost a few stores and no
-// system call.
+// waits, also while the rank cannot report and after it has died. Entering and leaving cost a few
+// stores and no system call.
+//
+// Over it the daemon also asks a rank to give up its run while it waits in a collective and reads
+// no messages. Ranks that wait for one that hangs do so and say so here; the one that hangs cannot.
 //
 // The memory is an anonymous file (memfd) whose size is sealed; the rank makes it and passes its
 // descriptor to the daemon with its greeting.
 //
-// Ownership: owns the mapping. Thread-safety: one thread writes; any may read.
+// Ownership: owns the mapping. Thread-safety: one thread enters and leaves; the other methods from
+// any thread.
 #ifndef NIBBLE_WORKER_LINK_WAITING_PAGE_H_
 #define NIBBLE_WORKER_LINK_WAITING_PAGE_H_
 
@@ -34,6 +37,12 @@ class WaitingPage {
   void Leave();
   // "AllGather #12"; empty: in no collective.
   std::string Read() const;
+
+  // For the daemon: asks the rank to give up; for good. Whether the rank has answered.
+  void AskToGiveUp();
+  bool gives_up() const;
+  // For the rank: whether it was asked, which it thereby answers.
+  bool MustGiveUp();
 
  private:
   struct Page;

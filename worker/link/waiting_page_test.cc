@@ -53,9 +53,17 @@ TEST_F(WaitingPageTest, ALongNameIsCut) {
   EXPECT_EQ(rank_->Read(), "AnOperationWithANameOfFortyChar #1");
 }
 
+TEST_F(WaitingPageTest, ARankThatIsAskedToGiveUpAnswersWhenItLooks) {
+  EXPECT_FALSE(rank_->MustGiveUp());
+  daemon_->AskToGiveUp();
+  EXPECT_FALSE(daemon_->gives_up()) << "it has not looked";
+  EXPECT_TRUE(rank_->MustGiveUp());
+  EXPECT_TRUE(daemon_->gives_up());
+}
+
 TEST_F(WaitingPageTest, MemoryThatCouldShrinkIsRefused) {
   const OwnedDescriptor memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  ASSERT_EQ(ftruncate(memory.get(), 40), 0);
+  ASSERT_EQ(ftruncate(memory.get(), 48), 0);
   EXPECT_TRUE(absl::IsInvalidArgument(WaitingPage::Adopt(memory).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(WaitingPage::Adopt(OwnedDescriptor()).status()));
 }

@@ -207,7 +207,8 @@ absl::StatusOr<std::unique_ptr<Collective>> CreateGloo(const GlooOptions& option
                                              .attempt = options.attempt,
                                              .bind_address = options.bind_address,
                                              .interface = options.interface,
-                                             .timeout = options.timeout},
+                                             .timeout = options.timeout,
+                                             .gives_up = options.gives_up},
                                             rendezvous->store(), deadline));
   return std::make_unique<GlooCollective>(options, std::move(mesh));
 }

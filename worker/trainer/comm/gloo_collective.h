@@ -13,6 +13,7 @@
 #define NIBBLE_WORKER_TRAINER_COMM_GLOO_COLLECTIVE_H_
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -36,6 +37,9 @@ struct GlooOptions {
   // encrypted nor authenticated: leave loopback only on a trusted network.
   std::string bind_address = "127.0.0.1";
   std::string interface;
+  // Whether this rank is asked to give up: then the operation that it is in fails within 100 ms,
+  // and so do those of the other ranks. Called from the threads that wait. Null: never.
+  std::function<bool()> gives_up = nullptr;
 };
 
 inline constexpr int kMaxGlooWorld = 1024;

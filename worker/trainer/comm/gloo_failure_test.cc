@@ -1,6 +1,7 @@
 // The errors that the ranks of a group get when one of them dies, hangs, leaves or never arrives.
 #include <signal.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -12,6 +13,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/link/trainer_exit.h"
 #include "worker/trainer/comm/gloo_collective.h"
 #include "worker/trainer/comm/rank_processes_testing.h"
 
@@ -157,6 +159,47 @@ TEST(GlooFailureTest, HungPeerIsNamedOnceTheTimeoutHasPassed) {
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
       EXPECT_EQ(std::string(status.message()),
                 name + " #2" + Of(rank, kWorld) + ": no answer from rank 2 within 1000 ms");
+    });
+  }
+}
+
+TEST(GlooFailureTest, ARankThatIsAskedToGiveUpLeavesItsOperationAndTheOthersHearOfIt) {
+  constexpr int kWorld = 3;
+  for (const bool before_it_begins : {false, true}) {
+    SCOPED_TRACE(before_it_begins);
+    const RendezvousProcess rendezvous;
+    Gate given_up[2];
+    ExpectRanks(kWorld, [&](int rank) {
+      std::atomic<bool> asked = false;
+      std::atomic<int> looks = 0;
+      const auto group = CreateGloo({.rank = rank,
+                                     .world = kWorld,
+                                     .rendezvous = rendezvous.address(),
+                                     .timeout = kPatience,
+                                     .gives_up = [&] { return asked && looks++ > 0; }});
+      ASSERT_TRUE(group.ok()) << group.status();
+      ASSERT_TRUE((*group)->Barrier().ok());
+      if (rank == 2) {  // hangs
+        EXPECT_TRUE(given_up[0].Wait(kPatience));
+        EXPECT_TRUE(given_up[1].Wait(kPatience));
+        return;
+      }
+      asked = rank == 0;
+      looks = before_it_begins ? 1 : 0;
+      double x = 1;
+      const absl::Status status = (*group)->AllReduce(&x, 1, Reduction::kSum);
+      given_up[rank].Open();
+      const std::string message(status.message());
+      EXPECT_EQ(ExitOf(status), TrainerExit::kPeer);
+      EXPECT_THAT(message, HasSubstr("AllReduce #2" + Of(rank, kWorld) + ": "));
+      if (rank == 1) {
+        EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+        EXPECT_THAT(message, HasSubstr("rank 0 gave up"));
+        return;
+      }
+      EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+      EXPECT_THAT(message, HasSubstr(before_it_begins ? ": not begun" : "no answer from rank"));
+      EXPECT_THAT(message, HasSubstr("when this rank was asked to give up"));
     });
   }
 }

@@ -206,6 +206,7 @@ absl::Status GlooMesh::Run(uint64_t tag, const Rows& rows, Milliseconds timeout)
   const int world = options_.world;
   int peer = -1;  // with which messages are exchanged now
   bool timed_out = false;
+  bool asked = false;  // to give up
   // Each rank begins with its successor, so that not all send to the same one.
   const auto for_each_peer = [&](auto&& act) {
     for (int i = 1; i < world; ++i) {
@@ -221,7 +222,12 @@ absl::Status GlooMesh::Run(uint64_t tag, const Rows& rows, Milliseconds timeout)
     if (Lost(p)) throw gloo::IoException("its connection has closed");
   };
   Deadline deadline = Clock::now() + timeout;
+  const auto throw_if_asked = [&] {
+    asked = options_.gives_up != nullptr && options_.gives_up();
+    if (asked) throw gloo::IoException("asked to give up");
+  };
   const auto look = [&] {
+    throw_if_asked();
     timed_out = Clock::now() >= deadline;
     if (timed_out) throw gloo::IoException("timed out");
     const int waiting_for = peer;
@@ -229,6 +235,7 @@ absl::Status GlooMesh::Run(uint64_t tag, const Rows& rows, Milliseconds timeout)
     peer = waiting_for;
   };
   try {
+    throw_if_asked();
     // A group that has lost a rank fails even if this exchange does not need that rank.
     for_each_peer(throw_if_lost);
     for (int64_t row = 0; row < std::min(rows.window, rows.count); ++row) post(row);
@@ -240,8 +247,14 @@ absl::Status GlooMesh::Run(uint64_t tag, const Rows& rows, Milliseconds timeout)
       deadline = Clock::now() + timeout;
     }
   } catch (const std::exception& error) {
-    const absl::Status status =
-        timed_out ? FailAsLate(transfers, peer, timeout) : FailAsLost(peer, Reason(error));
+    absl::Status status;
+    if (asked) {
+      status = FailAsLate(transfers, peer, " when this rank was asked to give up");
+    } else if (timed_out) {
+      status = FailAsLate(transfers, peer, absl::StrCat(" within ", timeout.count(), " ms"));
+    } else {
+      status = FailAsLost(peer, Reason(error));
+    }
     transfers.Clear();
     Disconnect();
     return status;
@@ -275,12 +288,12 @@ const GlooMesh::Farewell& GlooMesh::ReceiveFarewell(int peer) {
   return farewell;
 }
 
-absl::Status GlooMesh::FailAsLate(Transfers& transfers, int peer, Milliseconds timeout) {
+absl::Status GlooMesh::FailAsLate(Transfers& transfers, int peer, const std::string& why) {
   SendFarewells({Farewell::kGaveUp, peer, exchanges_});
   std::vector<int> missing = transfers.Unfinished();
-  if (missing.empty()) missing.push_back(peer);
-  return absl::DeadlineExceededError(
-      absl::StrCat("no answer from ", NameRanks(missing), " within ", timeout.count(), " ms"));
+  if (missing.empty() && peer >= 0) missing.push_back(peer);
+  return absl::DeadlineExceededError(absl::StrCat(
+      missing.empty() ? "not begun" : absl::StrCat("no answer from ", NameRanks(missing)), why));
 }
 
 absl::Status GlooMesh::FailAsLost(int peer, const std::string& what) {
@@ -289,6 +302,7 @@ absl::Status GlooMesh::FailAsLost(int peer, const std::string& what) {
   std::vector<int> lost;
   std::string others;
   int culprit = -1;
+  bool named = false;  // or known to be unknown
   for (int p = 0; p < options_.world; ++p) {
     if (p == options_.rank || (p != peer && !Lost(p))) continue;
     const Farewell& farewell = ReceiveFarewell(p);
@@ -297,12 +311,14 @@ absl::Status GlooMesh::FailAsLost(int peer, const std::string& what) {
     } else if (farewell.kind == Farewell::kFinished) {
       absl::StrAppend(&others, "; rank ", p, " has left after ", farewell.exchanges, " exchanges");
     } else {
-      absl::StrAppend(&others, "; rank ", p, " gave up, missing rank ", farewell.culprit);
+      absl::StrAppend(&others, "; rank ", p, " gave up");
+      if (farewell.culprit >= 0) absl::StrAppend(&others, ", missing rank ", farewell.culprit);
       culprit = farewell.culprit;
+      named = true;
     }
   }
   if (!lost.empty()) culprit = lost[0];
-  SendFarewells({Farewell::kGaveUp, culprit < 0 ? peer : culprit, exchanges_});
+  SendFarewells({Farewell::kGaveUp, culprit < 0 && !named ? peer : culprit, exchanges_});
   if (lost.empty()) return absl::UnavailableError(others.substr(2));
   return absl::UnavailableError(absl::StrCat("lost ", NameRanks(lost), " (", what, ")", others));
 }

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -38,6 +39,8 @@ class GlooMesh {
     std::string interface;
     // An exchange fails when nothing has arrived for this long, give or take a tick of 50 ms.
     std::chrono::milliseconds timeout;
+    // As GlooOptions; asked at the beginning of an exchange and at each tick.
+    std::function<bool()> gives_up = nullptr;
   };
 
   // Call after Rendezvous::Meet(). Returns when all ranks are connected and have identified each
@@ -64,8 +67,8 @@ class GlooMesh {
 
   // `tag`, from kFirstTag, is the same on every rank of one exchange and differs between exchanges:
   // messages with another tag are never received by this one.
-  // UNAVAILABLE names the peer that is lost or has left, DEADLINE_EXCEEDED the silent peers. After
-  // a failure all connections are closed.
+  // UNAVAILABLE names the peer that is lost or has left, DEADLINE_EXCEEDED the silent peers, also
+  // where this rank was asked to give up. After a failure all connections are closed.
   absl::Status Exchange(uint64_t tag, const Rows& rows);
 
  private:
@@ -77,7 +80,8 @@ class GlooMesh {
   absl::Status Run(uint64_t tag, const Rows& rows, std::chrono::milliseconds timeout);
   bool Lost(int peer);
   const Farewell& ReceiveFarewell(int peer);
-  absl::Status FailAsLate(Transfers& transfers, int peer, std::chrono::milliseconds timeout);
+  // `peer`: with which messages were exchanged; -1: none yet. `why`: ends the message.
+  absl::Status FailAsLate(Transfers& transfers, int peer, const std::string& why);
   absl::Status FailAsLost(int peer, const std::string& what);
   void SendFarewells(const Farewell& farewell);
   void Disconnect();

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -92,9 +93,13 @@ class ScriptedGroup final : public RankGroup {
 };
 
 std::unique_ptr<RankWatch> JoinWatch(const RendezvousProcess& rendezvous, int rank,
-                                     milliseconds timeout = kPatience) {
-  auto hosts = CreateGloo(
-      {.rank = rank, .world = kWorld, .rendezvous = rendezvous.address(), .timeout = timeout});
+                                     milliseconds timeout = kPatience,
+                                     std::function<bool()> gives_up = nullptr) {
+  auto hosts = CreateGloo({.rank = rank,
+                           .world = kWorld,
+                           .rendezvous = rendezvous.address(),
+                           .timeout = timeout,
+                           .gives_up = std::move(gives_up)});
   EXPECT_TRUE(hosts.ok()) << hosts.status();
   return std::make_unique<RankWatch>(
       *std::move(hosts), RankWatch::Options{.timeout = timeout, .beat = milliseconds(10)});
@@ -125,6 +130,24 @@ TEST(RankWatchTest, AKilledRankIsNamedLongBeforeTheTimeout) {
   EXPECT_EQ(outcomes[0].exit_code, 0);
   EXPECT_EQ(outcomes[1].signal, SIGKILL);
   EXPECT_EQ(outcomes[2].exit_code, 0);
+}
+
+// The watch is the only thread that can: the rank's own waits for its device.
+TEST(RankWatchTest, ARankThatIsAskedToGiveUpEndsItsOperationAndTheOthersEndTheirs) {
+  const RendezvousProcess rendezvous;
+  ExpectRanks(kWorld, [&](int rank) {
+    std::atomic<bool> asked = false;
+    ScriptedGroup group(rank, kWorld);
+    const auto watch = JoinWatch(rendezvous, rank, kPatience, [&asked] { return asked.load(); });
+    watch->Watch(&group);
+    EXPECT_TRUE(watch->Enqueued("ReduceScatter", 5).ok());
+    group.Begin(5);
+    asked = rank == 1;
+    const absl::Status status = group.AwaitAbort();
+    EXPECT_EQ(ExitOf(status), TrainerExit::kPeer);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(rank == 1 ? "when this rank was asked to give up" : "gave up"));
+  });
 }
 
 TEST(RankWatchTest, ARankThatLivesButDoesNotArriveIsNamedAfterTheTimeout) {

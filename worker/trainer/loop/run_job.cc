@@ -147,6 +147,7 @@ absl::Status JobRun::Prepare() {
     NIBBLE_ASSIGN_OR_RETURN(link_, RankLink::Connect({.address = options_.link,
                                                       .rank = collective_.rank(),
                                                       .attempt = options_.checkpoints.attempt}));
+    if (options_.page != nullptr) *options_.page = &link_->page();
   }
   control_ = std::make_unique<JobControl>(collective_, *options_.stop, link_.get());
   NIBBLE_RETURN_IF_ERROR(OpenData());

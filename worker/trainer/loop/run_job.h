@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "job/job_spec.h"
 #include "worker/link/rank_link.h"
+#include "worker/link/waiting_page.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/loop/train_device.h"
 
@@ -58,6 +59,8 @@ struct RunOptions {
   // Takes over the link, if there was one, when the run has ended and everything of it is gone.
   // Null: the link ends with the run.
   std::unique_ptr<RankLink>* link_after = nullptr;
+  // Set to the link's page once it is connected, for the groups of this run, which end before it.
+  std::atomic<WaitingPage*>* page = nullptr;
   RunTraceOptions trace;
   // This rank prepares the data for the ranks of its node.
   bool prepares_data = true;

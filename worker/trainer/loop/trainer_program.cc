@@ -24,6 +24,7 @@
 #include "job/job_spec.h"
 #include "worker/link/rank_link.h"
 #include "worker/link/trainer_exit.h"
+#include "worker/link/waiting_page.h"
 #include "worker/trainer/comm/collective.h"
 #include "worker/trainer/comm/gloo_collective.h"
 #include "worker/trainer/comm/launch_local.h"
@@ -216,13 +217,19 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec,
     const TrainerExit begun = BeginLocally(arguments, spec, local, link, checkpoints);
     if (begun != TrainerExit::kDone) return begun;
   }
+  // Its daemon asks on it whether ranks that wait for another one can give up.
+  std::atomic<nibble::WaitingPage*> page = nullptr;
   // Groups of one launch have names of their own; the first is named after the attempt.
-  const auto join = [&arguments](const std::string& name) {
+  const auto join = [&arguments, &page](const std::string& name) {
     return nibble::CreateGloo({.rank = arguments.rank,
                                .world = arguments.world,
                                .rendezvous = arguments.rendezvous,
                                .attempt = absl::StrCat(arguments.attempt, name),
-                               .bind_address = arguments.bind_address});
+                               .bind_address = arguments.bind_address,
+                               .gives_up = [&page] {
+                                 nibble::WaitingPage* const asked = page.load();
+                                 return asked != nullptr && asked->MustGiveUp();
+                               }});
   };
   std::unique_ptr<nibble::Collective> collective;
   if (spec.resources.ranks == 1) {
@@ -250,6 +257,7 @@ TrainerExit RunRank(const Arguments& arguments, const nibble::JobSpec& spec,
        .checkpoints = std::move(checkpoints),
        .link = std::move(link),
        .link_after = &after.link,
+       .page = &page,
        .trace = arguments.trace,
        .prepares_data =
            arguments.local_rank < 0 ? arguments.rank <= 0 : arguments.local_rank == 0});
