@@ -186,6 +186,7 @@ _WORKERS = Row(
             (f"nibble_slots{{{C}}}", "present"),
             (f"nibble_slots_used{{{C}}}", "used"),
             least=0,
+            width=6,
         ),
         panel(
             "Workers",
@@ -193,6 +194,7 @@ _WORKERS = Row(
             "Workers known to the coordinator, by lease and mode",
             (f"sum by (lease, mode) (nibble_workers{{{C}}})", "{{lease}}, {{mode}}"),
             kind="stacked",
+            width=6,
         ),
         panel(
             "Expired leases",
@@ -200,6 +202,22 @@ _WORKERS = Row(
             "Workers lost within the last hour",
             (last_hour("nibble_lease_expiries_total", C), "lost"),
             least=0,
+            width=6,
+        ),
+        panel(
+            "Certificates expire in",
+            SECONDS,
+            "Time that the ten certificates that expire first have left: a program's own, or the "
+            "first of its authorities; the colours change where the alerts begin. Empty without TLS",
+            (
+                f"bottomk(10, nibble_certificate_expiry_timestamp_seconds{{{C}}} - time())",
+                "{{instance}} {{certificate}}",
+            ),
+            kind="bars",
+            warning=14 * 86400,
+            bound=2 * 86400,
+            low_is_bad=True,
+            width=6,
         ),
     ),
 )

@@ -55,6 +55,7 @@ class Panel:
     log: bool = False
     bound: float | None = None  # red from this value on; a line in graphs
     warning: float | None = None  # yellow from this value on
+    low_is_bad: bool = False  # red below the bound, and yellow below the warning
     least: float | None = None  # begin of the axis
     most: float | None = None  # end of the axis, which begins at 0
     decimals: int | None = None
@@ -147,8 +148,11 @@ def _field_config(one):
         defaults["max"] = one.most
     if one.least is not None or one.most is not None:
         defaults["min"] = one.least or 0
-    steps = [{"color": "green", "value": None}]
-    for color, value in (("yellow", one.warning), ("red", one.bound)):
+    colors = (("yellow", one.warning), ("red", one.bound))
+    if one.low_is_bad:
+        colors = (("yellow", one.bound), ("green", one.warning))
+    steps = [{"color": "red" if one.low_is_bad else "green", "value": None}]
+    for color, value in colors:
         if value is not None:
             steps.append({"color": color, "value": value})
     defaults["thresholds"] = {"mode": "absolute", "steps": steps}

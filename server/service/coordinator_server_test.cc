@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -267,6 +268,51 @@ TEST_F(CoordinatorServerTest, AWorkerRegistersAndReceivesItsDesiredState) {
   while (stream->Read(&desired)) {
   }
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(CoordinatorServerTest, HeartbeatsOfANewerWorkerAreTakenAndWhatItAddedIsNotStored) {
+  const auto add_field = [](auto* message) {
+    message->GetReflection()->MutableUnknownFields(message)->AddLengthDelimited(1007)->assign(
+        "new");
+  };
+  auto context = Context();
+  auto stream = link_->Connect(context.get());
+  v1::ConnectRequest report = Report();
+  add_field(&report);
+  add_field(report.mutable_identity());
+  add_field(report.mutable_identity()->mutable_hardware());
+  v1::ConnectResponse desired;
+  ASSERT_TRUE(stream->Write(report));
+  ASSERT_TRUE(stream->Read(&desired));
+  const std::string job = Submit();
+  coordinator_->Tick();
+  while (desired.gangs_size() == 0) ASSERT_TRUE(stream->Read(&desired));
+
+  v1::GangReport& gang = *report.add_gangs();
+  gang.set_job(job);
+  gang.set_attempt(1);
+  gang.set_phase(v1::RANK_PHASE_FAILED);
+  gang.set_cause(static_cast<v1::FailureCause>(77));
+  gang.set_detail("rank 0: a failure of another kind");
+  add_field(&gang);
+  ASSERT_TRUE(stream->Write(report));
+  while (desired.gangs_size() > 0) ASSERT_TRUE(stream->Read(&desired));
+  EXPECT_EQ(coordinator_->Job(job).state(), v1::JOB_STATE_RECOVERING);
+
+  const std::string known = Report().identity().SerializeAsString();
+  const auto expect_stored = [&] {
+    coordinator_->controller().Inspect([&](const State& shown) {
+      EXPECT_EQ(shown.FindWorker("w1")->identity().SerializeAsString(), known);
+      EXPECT_EQ(shown.FindJob(job)->SerializeAsString().find("added-later"), std::string::npos);
+    });
+  };
+  expect_stored();
+  context->TryCancel();
+  stream->Finish();
+  // Also opens the store, which refuses fields that are unknown.
+  server_.reset();
+  coordinator_->Restart();
+  expect_stored();
 }
 
 TEST_F(CoordinatorServerTest, AnOlderIncarnationEndsTheStream) {

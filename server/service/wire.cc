@@ -19,12 +19,13 @@
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/stubs/logging.h"
-#include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/slice.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
+#include "proto/nibble/v1/worker_link.pb.h"
+#include "server/state/field_walk.h"
 #include "server/state/limits.h"
 
 namespace nibble {
@@ -58,55 +59,56 @@ absl::Status NoSuchValue(const EnumDescriptor& type, const std::string& path, in
                                                  ": ", absl::StrJoin(allowed, ", ")));
 }
 
-class Walk {
+class WireVisitor : public FieldVisitor {
  public:
-  explicit Walk(bool change) : change_(change) {}
+  explicit WireVisitor(bool change) : change_(change) {}
 
-  absl::Status Check(const Message& message, const std::string& path) const {
-    const Reflection& reflection = *message.GetReflection();
-    const auto& unknown = reflection.GetUnknownFields(message);
-    if (change_ && !path.empty() && !unknown.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": has field ", unknown.field(0).number(),
-          ", which this coordinator does not know; upgrade the coordinator or unset the field"));
-    }
-    std::vector<const FieldDescriptor*> fields;
-    reflection.ListFields(message, &fields);
-    for (const FieldDescriptor* const field : fields) {
-      NIBBLE_RETURN_IF_ERROR(CheckField(message, *field, Inner(path, field->name())));
-    }
-    return absl::OkStatus();
+  absl::Status OnMessage(const std::string& path, const Message& message) override {
+    const int unknown = change_ && !path.empty() ? UnknownFieldOf(message) : 0;
+    if (unknown == 0) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": has field ", unknown,
+        ", which this coordinator does not know; upgrade the coordinator or unset the field"));
+  }
+
+  absl::Status OnValue(const VisitedField& value) override {
+    if (value.field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM) return absl::OkStatus();
+    const Reflection& reflection = *value.message.GetReflection();
+    const int number =
+        value.index < 0 ? reflection.GetEnumValue(value.message, &value.field)
+                        : reflection.GetRepeatedEnumValue(value.message, &value.field, value.index);
+    const int least = value.index < 0 ? 0 : 1;
+    const EnumDescriptor& type = *value.field.enum_type();
+    if (number >= least && type.FindValueByNumber(number) != nullptr) return absl::OkStatus();
+    return NoSuchValue(type, value.path, number, least);
   }
 
  private:
-  absl::Status CheckField(const Message& message, const FieldDescriptor& field,
-                          const std::string& path) const {
-    const Reflection& reflection = *message.GetReflection();
-    const bool is_enum = field.cpp_type() == FieldDescriptor::CPPTYPE_ENUM;
-    if (!is_enum && field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) return absl::OkStatus();
-    if (!field.is_repeated()) {
-      return is_enum ? CheckEnum(field, reflection.GetEnumValue(message, &field), path)
-                     : Check(reflection.GetMessage(message, &field), path);
-    }
-    for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-      NIBBLE_RETURN_IF_ERROR(
-          is_enum ? CheckEnum(field, reflection.GetRepeatedEnumValue(message, &field, i),
-                              Entry(path, i))
-                  : Check(reflection.GetRepeatedMessage(message, &field, i), Entry(path, i)));
-    }
-    return absl::OkStatus();
-  }
-
-  static absl::Status CheckEnum(const FieldDescriptor& field, int value, const std::string& path) {
-    const int least = field.is_repeated() ? 1 : 0;
-    const EnumDescriptor& type = *field.enum_type();
-    const bool known = type.FindValueByNumber(value) != nullptr;
-    if (known && value >= least) return absl::OkStatus();
-    return NoSuchValue(type, path, value, least);
-  }
-
   const bool change_;
 };
+
+// Unsets each field whose enum value the contract does not have. Lists of enum values are left.
+void UnsetUnknownValues(Message& message) {
+  const Reflection& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(message, &fields);
+  for (const FieldDescriptor* const field : fields) {
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_ENUM && !field->is_repeated()) {
+      const int number = reflection.GetEnumValue(message, field);
+      if (field->enum_type()->FindValueByNumber(number) == nullptr) {
+        reflection.ClearField(&message, field);
+      }
+    }
+    if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    if (!field->is_repeated()) {
+      UnsetUnknownValues(*reflection.MutableMessage(&message, field));
+      continue;
+    }
+    for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+      UnsetUnknownValues(*reflection.MutableRepeatedMessage(&message, field, i));
+    }
+  }
+}
 
 // Finds the first string of a serialised message that is not UTF-8.
 std::optional<absl::Status> FindBadText(const Descriptor& type, const std::string& path,
@@ -165,8 +167,13 @@ bool ParseQuietly(grpc::ByteBuffer& buffer, Message& message) {
 }  // namespace
 
 absl::Status CheckReceived(Message& message) {
-  const bool change = message.GetDescriptor()->FindFieldByName("request_id") != nullptr;
-  absl::Status status = Walk(change).Check(message, "");
+  const Descriptor& type = *message.GetDescriptor();
+  WireVisitor visitor(/*change=*/type.FindFieldByName("request_id") != nullptr);
+  absl::Status status = VisitFields(message, visitor);
+  if (!status.ok() && &type == v1::ConnectRequest::descriptor()) {
+    UnsetUnknownValues(message);
+    status = VisitFields(message, visitor);
+  }
   if (status.ok()) message.DiscardUnknownFields();
   return status;
 }

@@ -5,7 +5,9 @@
 // Refused with INVALID_ARGUMENT, naming the field: a string that is not UTF-8, an enum value that
 // the contract does not have (in a list also UNSPECIFIED, which selects nothing), and an unknown
 // field inside a message of a change, because ignoring it would change the request. Other unknown
-// fields are dropped, so that newer callers work.
+// fields are dropped, so that newer callers work. A worker's report is not refused for anything
+// that a newer daemon added: unknown fields are dropped at every depth, and a field with an unknown
+// enum value counts as unset.
 //
 // Statuses keep the coordinator's codes, whose numbers are gRPC's, and carry details for programs
 // (google.rpc.Status in grpc-status-details-bin):
@@ -45,7 +47,8 @@ struct AnyResponse {
   google::protobuf::Message* message = nullptr;
 };
 
-// Checks a parsed message and drops unknown fields. A message with a request id is a change.
+// Checks a parsed message and drops unknown fields. A message with a request id is a change, a
+// ConnectRequest a report.
 absl::Status CheckReceived(google::protobuf::Message& message);
 
 // Parses and checks; an error of the returned status names the field.

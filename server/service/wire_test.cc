@@ -1,13 +1,17 @@
 #include "server/service/wire.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"
 #include "proto/google/rpc/error_details.pb.h"
 #include "proto/google/rpc/status.pb.h"
+#include "proto/nibble/v1/job_requests.pb.h"
+#include "proto/nibble/v1/worker_link.pb.h"
 
 namespace nibble {
 namespace {
@@ -111,6 +115,74 @@ TEST(GrpcStatusTest, MessageAndDetailsFitIntoHeaders) {
 TEST(GrpcStatusTest, OkHasNoDetails) {
   EXPECT_TRUE(ToGrpc(absl::OkStatus()).ok());
   EXPECT_EQ(ToGrpc(absl::OkStatus()).error_details(), "");
+}
+
+// Fields that no version of ours has, as a newer program's message has them here.
+void AddNewFields(google::protobuf::Message& message) {
+  auto& unknown = *message.GetReflection()->MutableUnknownFields(&message);
+  unknown.AddVarint(1007, 1);
+  unknown.AddLengthDelimited(1008)->assign(100, 'x');
+}
+
+TEST(ReceivedReportTest, FieldsOfANewerDaemonAreDroppedAtEveryDepth) {
+  v1::ConnectRequest report;
+  report.mutable_identity()->set_name("w1");
+  report.mutable_identity()->mutable_hardware()->set_device(v1::DEVICE_CPU);
+  report.add_gangs()->add_ranks()->set_rank(3);
+  const std::string known = report.SerializeAsString();
+  AddNewFields(report);
+  AddNewFields(*report.mutable_identity());
+  AddNewFields(*report.mutable_identity()->mutable_hardware());
+  AddNewFields(*report.mutable_gangs(0)->mutable_ranks(0));
+  EXPECT_NE(report.SerializeAsString(), known);
+  EXPECT_EQ(CheckReceived(report), absl::OkStatus());
+  EXPECT_EQ(report.SerializeAsString(), known);
+}
+
+TEST(ReceivedReportTest, EnumValuesOfANewerDaemonCountAsUnset) {
+  v1::ConnectRequest report;
+  report.mutable_identity()->mutable_topology()->add_links()->set_path(
+      static_cast<v1::CardPath>(77));
+  v1::GangReport& gang = *report.add_gangs();
+  gang.set_phase(v1::RANK_PHASE_FAILED);
+  gang.set_cause(static_cast<v1::FailureCause>(77));
+  gang.set_detail("rank 1: a failure that the coordinator has no name for");
+  EXPECT_EQ(CheckReceived(report), absl::OkStatus());
+  EXPECT_EQ(report.identity().topology().links(0).path(), v1::CARD_PATH_UNSPECIFIED);
+  EXPECT_EQ(gang.cause(), v1::FAILURE_CAUSE_UNSPECIFIED);
+  EXPECT_EQ(gang.phase(), v1::RANK_PHASE_FAILED);
+  EXPECT_EQ(gang.detail(), "rank 1: a failure that the coordinator has no name for");
+}
+
+// Else a newer daemon's report with a list of enum values would be refused.
+TEST(ReceivedReportTest, ReportsHaveNoListsOfEnumValues) {
+  std::vector<const google::protobuf::Descriptor*> types = {v1::ConnectRequest::descriptor()};
+  for (size_t t = 0; t < types.size(); ++t) {
+    for (int i = 0; i < types[t]->field_count(); ++i) {
+      const google::protobuf::FieldDescriptor& field = *types[t]->field(i);
+      EXPECT_FALSE(field.enum_type() != nullptr && field.is_repeated()) << field.full_name();
+      const auto* const inner = field.message_type();
+      if (inner != nullptr && std::find(types.begin(), types.end(), inner) == types.end()) {
+        types.push_back(inner);
+      }
+    }
+  }
+  EXPECT_GT(types.size(), 10);
+}
+
+TEST(ReceivedRequestTest, ChangesKeepToTheContract) {
+  v1::SubmitJobRequest submit;
+  submit.set_request_id("request-1");
+  AddNewFields(submit);
+  EXPECT_EQ(CheckReceived(submit), absl::OkStatus());
+  AddNewFields(*submit.mutable_scheduling());
+  EXPECT_EQ(CheckReceived(submit).message(),
+            "scheduling: has field 1007, which this coordinator does not know; upgrade the "
+            "coordinator or unset the field");
+  v1::ListJobsRequest list;
+  list.add_states(static_cast<v1::JobState>(77));
+  EXPECT_EQ(std::string(CheckReceived(list).message()).substr(0, 41),
+            "states[0]: 77; allowed of JobState: JOB_S");
 }
 
 }  // namespace

@@ -1,15 +1,17 @@
 #include "server/state/limits.h"
 
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+#include "server/state/field_walk.h"
 
 namespace nibble {
 namespace {
@@ -207,89 +209,67 @@ size_t Utf8Bytes(absl::string_view text, size_t most) {
   return bytes;
 }
 
-class Walk {
+class BoundsVisitor : public FieldVisitor {
  public:
-  absl::Status Check(const Message& message) {
-    const Reflection& reflection = *message.GetReflection();
-    std::vector<const FieldDescriptor*> fields;
-    reflection.ListFields(message, &fields);
-    for (const FieldDescriptor* field : fields) {
-      const size_t length = path_.size();
-      absl::StrAppend(&path_, path_.empty() ? "" : ".", field->name());
-      NIBBLE_RETURN_IF_ERROR(CheckField(message, reflection, *field));
-      path_.resize(length);
+  absl::Status OnMessage(const std::string& path, const Message& message) override {
+    const int unknown = UnknownFieldOf(message);
+    if (unknown == 0) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(path, path.empty() ? "" : ": ", "has field ",
+                                                      unknown,
+                                                      ", which this program does not know"));
+  }
+
+  absl::Status OnList(const VisitedField& list, int size) override {
+    NIBBLE_ASSIGN_OR_RETURN(const FieldLimit limit, RequireLimit(list));
+    if (size <= limit.most) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(list.path, ": has ", size, " entries; at most ", limit.most, " are allowed"));
+  }
+
+  absl::Status OnValue(const VisitedField& value) override {
+    if (value.field.cpp_type() != FieldDescriptor::CPPTYPE_STRING) return absl::OkStatus();
+    NIBBLE_ASSIGN_OR_RETURN(const FieldLimit limit, RequireLimit(value));
+    const Reflection& reflection = *value.message.GetReflection();
+    std::string scratch;
+    if (value.index < 0) {
+      return CheckText(value, reflection.GetStringReference(value.message, &value.field, &scratch),
+                       limit.most);
     }
-    if (!reflection.GetUnknownFields(message).empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path_.empty() ? "message" : path_, ": has unknown fields"));
-    }
-    return absl::OkStatus();
+    return CheckText(
+        value,
+        reflection.GetRepeatedStringReference(value.message, &value.field, value.index, &scratch),
+        limit.most_each);
   }
 
  private:
-  absl::Status CheckField(const Message& message, const Reflection& reflection,
-                          const FieldDescriptor& field) {
-    const bool text = field.cpp_type() == FieldDescriptor::CPPTYPE_STRING;
-    if (!text && !field.is_repeated()) {
-      return field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE
-                 ? Check(reflection.GetMessage(message, &field))
-                 : absl::OkStatus();
-    }
-    const std::optional<FieldLimit> limit = LimitOf(field);
-    if (!limit)
-      return absl::InvalidArgumentError(
-          absl::StrCat(path_, ": has no limit in server/state/limits.cc"));
-    std::string scratch;
-    if (!field.is_repeated()) {
-      return CheckText(field, reflection.GetStringReference(message, &field, &scratch),
-                       limit->most);
-    }
-    const int size = reflection.FieldSize(message, &field);
-    if (size > limit->most) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(path_, ": has ", size, " entries; at most ", limit->most, " are allowed"));
-    }
-    const size_t length = path_.size();
-    for (int i = 0; i < size; ++i) {
-      absl::StrAppend(&path_, "[", i, "]");
-      absl::Status status = absl::OkStatus();
-      if (text) {
-        status =
-            CheckText(field, reflection.GetRepeatedStringReference(message, &field, i, &scratch),
-                      limit->most_each);
-      } else if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-        status = Check(reflection.GetRepeatedMessage(message, &field, i));
-      } else {
-        break;
-      }
-      if (!status.ok()) return status;
-      path_.resize(length);
-    }
-    path_.resize(length);
-    return absl::OkStatus();
+  static absl::StatusOr<FieldLimit> RequireLimit(const VisitedField& visited) {
+    const std::optional<FieldLimit> limit = LimitOf(visited.field);
+    if (limit) return *limit;
+    return absl::InvalidArgumentError(
+        absl::StrCat(visited.path, ": has no limit in server/state/limits.cc"));
   }
 
-  absl::Status CheckText(const FieldDescriptor& field, absl::string_view text, int64_t most) const {
+  static absl::Status CheckText(const VisitedField& value, absl::string_view text, int64_t most) {
     if (static_cast<int64_t>(text.size()) > most) {
-      return absl::InvalidArgumentError(absl::StrCat(path_, ": ", Shown(text), " has ", text.size(),
-                                                     " bytes; at most ", most, " are allowed"));
+      return absl::InvalidArgumentError(absl::StrCat(value.path, ": ", Shown(text), " has ",
+                                                     text.size(), " bytes; at most ", most,
+                                                     " are allowed"));
     }
-    if (field.type() == FieldDescriptor::TYPE_BYTES) return absl::OkStatus();
+    if (value.field.type() == FieldDescriptor::TYPE_BYTES) return absl::OkStatus();
     if (Utf8Bytes(text, text.size()) != text.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(path_, ": ", Shown(text), " is not UTF-8"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(value.path, ": ", Shown(text), " is not UTF-8"));
     }
-    const bool document = IsDocument(field);
+    const bool document = IsDocument(value.field);
     for (const char c : text) {
       const auto byte = static_cast<unsigned char>(c);
       if (byte >= 0x20 && byte != 0x7f) continue;
       if (document && (c == '\n' || c == '\t' || c == '\r')) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat(path_, ": ", Shown(text), " has a control character"));
+          absl::StrCat(value.path, ": ", Shown(text), " has a control character"));
     }
     return absl::OkStatus();
   }
-
-  std::string path_;
 };
 
 bool IsWordCharacter(char c) {
@@ -307,7 +287,10 @@ std::optional<FieldLimit> LimitOf(const FieldDescriptor& field) {
   return std::nullopt;
 }
 
-absl::Status CheckBounds(const Message& message) { return Walk().Check(message); }
+absl::Status CheckBounds(const Message& message) {
+  BoundsVisitor visitor;
+  return VisitFields(message, visitor);
+}
 
 absl::Status CheckName(absl::string_view field, absl::string_view name) {
   bool good = !name.empty() && static_cast<int64_t>(name.size()) <= kMaxNameBytes &&

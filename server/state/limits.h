@@ -89,6 +89,9 @@ struct FieldLimit {
 // InvalidArgument names the field by its path ("facts[2].job_moved.reason"), its size and the
 // bound. Also for a text that is not UTF-8 or that has control characters; documents and outputs
 // may have newlines and tabs.
+// FailedPrecondition: a message has a field that this program does not know, since only a newer one
+// could tell whether it may be ignored. What workers and callers send has none any more
+// (server/service/wire.h), so that no such field reaches the store.
 absl::Status CheckBounds(const google::protobuf::Message& message);
 
 // The bound of a text, bytes or list field; unset if the table has none.

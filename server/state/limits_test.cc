@@ -110,11 +110,18 @@ TEST(Bounds, AClippedTextEndsAtACharacterBoundary) {
   EXPECT_EQ(OneLine("one\ntwo"), "one two");
 }
 
-TEST(Bounds, UnknownFieldsAreRefused) {
+TEST(Bounds, UnknownFieldsAreRefusedByPathAndNumber) {
   v1::KillJobRequest request;
   std::string bytes = "\xf8\x07\x01";  // field 127, a number
   ASSERT_TRUE(request.ParseFromString(bytes));
-  EXPECT_FALSE(CheckBounds(request).ok());
+  EXPECT_EQ(CheckBounds(request),
+            absl::FailedPreconditionError("has field 127, which this program does not know"));
+  v1::Update update;
+  update.add_facts();
+  ASSERT_TRUE(update.add_facts()->mutable_job_moved()->ParseFromString(bytes));
+  EXPECT_EQ(CheckBounds(update),
+            absl::FailedPreconditionError(
+                "facts[1].job_moved: has field 127, which this program does not know"));
 }
 
 TEST(Bounds, NamesHaveNoSeparators) {

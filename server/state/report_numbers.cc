@@ -3,20 +3,18 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
+#include "server/state/field_walk.h"
 #include "server/state/limits.h"
 
 namespace nibble {
 namespace {
 
 using ::google::protobuf::FieldDescriptor;
-using ::google::protobuf::Message;
 using ::google::protobuf::Reflection;
 
 // "Message.field": whole numbers with bounds of their own.
@@ -58,63 +56,42 @@ bool IsFigure(const FieldDescriptor& field) {
   return false;
 }
 
-class NumberWalk {
+class NumberVisitor : public FieldVisitor {
  public:
-  absl::Status Check(const Message& message) {
-    const Reflection& reflection = *message.GetReflection();
-    std::vector<const FieldDescriptor*> fields;
-    reflection.ListFields(message, &fields);
-    for (const FieldDescriptor* field : fields) {
-      const size_t length = path_.size();
-      absl::StrAppend(&path_, path_.empty() ? "" : ".", field->name());
-      NIBBLE_RETURN_IF_ERROR(CheckField(message, reflection, *field));
-      path_.resize(length);
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  absl::Status CheckField(const Message& message, const Reflection& reflection,
-                          const FieldDescriptor& field) {
-    if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-      if (!field.is_repeated()) return Check(reflection.GetMessage(message, &field));
-      const size_t length = path_.size();
-      for (int i = 0; i < reflection.FieldSize(message, &field); ++i) {
-        absl::StrAppend(&path_, "[", i, "]");
-        NIBBLE_RETURN_IF_ERROR(Check(reflection.GetRepeatedMessage(message, &field, i)));
-        path_.resize(length);
-      }
-      return absl::OkStatus();
-    }
+  absl::Status OnValue(const VisitedField& value) override {
+    const Reflection& reflection = *value.message.GetReflection();
+    const FieldDescriptor& field = value.field;
     if (field.is_repeated()) return absl::OkStatus();  // reports have no lists of numbers
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
-        return CheckWhole(field, reflection.GetInt32(message, &field));
+        return CheckWhole(value, reflection.GetInt32(value.message, &field));
       case FieldDescriptor::CPPTYPE_INT64:
-        return CheckWhole(field, reflection.GetInt64(message, &field));
+        return CheckWhole(value, reflection.GetInt64(value.message, &field));
       case FieldDescriptor::CPPTYPE_DOUBLE:
-        return CheckFraction(field, reflection.GetDouble(message, &field));
+        return CheckFraction(value, reflection.GetDouble(value.message, &field));
       default:
         return absl::OkStatus();
     }
   }
 
-  absl::Status CheckWhole(const FieldDescriptor& field, int64_t value) const {
-    const NumberLimit limit = BoundsOf(field);
-    return CheckRange(path_, value, limit.least, limit.most);
+ private:
+  static absl::Status CheckWhole(const VisitedField& value, int64_t number) {
+    const NumberLimit limit = BoundsOf(value.field);
+    return CheckRange(value.path, number, limit.least, limit.most);
   }
 
-  absl::Status CheckFraction(const FieldDescriptor& field, double value) const {
-    if (IsFigure(field) || (std::isfinite(value) && value >= 0)) return absl::OkStatus();
+  static absl::Status CheckFraction(const VisitedField& value, double number) {
+    if (IsFigure(value.field) || (std::isfinite(number) && number >= 0)) return absl::OkStatus();
     return absl::InvalidArgumentError(
-        absl::StrCat(path_, ": ", value, "; allowed: 0 or more, finite"));
+        absl::StrCat(value.path, ": ", number, "; allowed: 0 or more, finite"));
   }
-
-  std::string path_;
 };
 
 }  // namespace
 
-absl::Status CheckNumbers(const v1::ConnectRequest& report) { return NumberWalk().Check(report); }
+absl::Status CheckNumbers(const v1::ConnectRequest& report) {
+  NumberVisitor visitor;
+  return VisitFields(report, visitor);
+}
 
 }  // namespace nibble

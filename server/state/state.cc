@@ -324,6 +324,12 @@ absl::Status Load(v1::EntityKind kind, absl::string_view key, absl::string_view 
         absl::StrCat(Named(kind, key), ": ", value.size(), " bytes cannot be parsed"));
   }
   const absl::Status bounds = CheckBounds(*record);
+  if (absl::IsFailedPrecondition(bounds)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Named(kind, key), ": ", bounds.message(),
+                     ": a newer coordinator wrote it; start that one, or restore a backup from "
+                     "before with this one"));
+  }
   if (!bounds.ok()) {
     return absl::DataLossError(absl::StrCat(Named(kind, key), ": ", bounds.message()));
   }

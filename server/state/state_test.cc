@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files/files_testing.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"
 #include "server/state/entities.h"
 #include "server/state/testing.h"
@@ -315,6 +316,24 @@ TEST(History, AStoreWithAMissingEntityIsRefusedNamingIt) {
     EXPECT_EQ(Load(store).status().code(), absl::StatusCode::kDataLoss) << key.second;
   }
   EXPECT_GT(refused, 8);
+}
+
+TEST(History, AnEntityThatANewerCoordinatorWroteIsRefusedNamingItsField) {
+  TestCluster cluster;
+  cluster.AddWorkers(2, 2);
+  auto store = cluster.store();
+  const std::pair<int, std::string> key = {v1::ENTITY_KIND_WORKER, "w1"};
+  ASSERT_TRUE(store.contains(key));
+  v1::WorkerRecord worker;
+  ASSERT_TRUE(worker.ParseFromString(store[key]));
+  v1::Hardware& hardware = *worker.mutable_identity()->mutable_hardware();
+  hardware.GetReflection()->MutableUnknownFields(&hardware)->AddVarint(1007, 1);
+  store[key] = worker.SerializeAsString();
+  EXPECT_EQ(Load(store).status(),
+            absl::FailedPreconditionError(
+                "entity ENTITY_KIND_WORKER 'w1': identity.hardware: has field 1007, which this "
+                "program does not know: a newer coordinator wrote it; start that one, or restore a "
+                "backup from before with this one"));
 }
 
 }  // namespace

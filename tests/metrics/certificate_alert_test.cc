@@ -9,6 +9,7 @@
 #include "client/cluster/local_processes.h"
 #include "common/process/spawn.h"
 #include "gtest/gtest.h"
+#include "tests/metrics/dashboard_queries.h"
 #include "tests/metrics/prometheus_process.h"
 #include "tests/processes/processes.h"
 #include "tests/security/secure_coordinator.h"
@@ -77,6 +78,22 @@ TEST_F(CertificateAlerts, FireBeforeCertificatesExpireAndEndWithTheirRenewal) {
   const std::string soon = "NibbleCertificateExpiring", now = "NibbleCertificateExpiringNow";
   AwaitFiring(soon, "worker", "own");
   EXPECT_FALSE(Fires(now, "worker", "own"));
+  // The dashboards show all four.
+  int shown = 0;
+  for (const DashboardQuery& query :
+       ReadDashboardQueries("deploy/grafana/dashboards", {{"cluster", "test"},
+                                                          {"job", ".*"},
+                                                          {"reference", ".*"},
+                                                          {"reference_age", "1s"},
+                                                          {"operand", ".*"},
+                                                          {"worker", ".*"},
+                                                          {"__rate_interval", "20s"}})) {
+    if (!query.NeedsTls()) continue;
+    ++shown;
+    const std::string all = absl::StrCat("count(", query.expression, ") == 4");
+    EXPECT_TRUE(Eventually([&] { return prometheus_->HasData(all).ok(); })) << all;
+  }
+  EXPECT_GT(shown, 0);
   // The log has said so at the start.
   EXPECT_TRUE(Eventually([&] {
     return TextOf(coordinator_.Path("w1.log")).find("w1.pem' expires in 9 days") !=

@@ -14,6 +14,9 @@ namespace nibble {
 struct DashboardQuery {
   std::string place;  // "job.json: Loss: $reference (reference)"
   std::string expression;
+
+  // Whether it has data only in a cluster with TLS: certificate_alert_test.cc runs these.
+  bool NeedsTls() const { return expression.find("nibble_certificate_") != std::string::npos; }
 };
 
 // Of panels, annotations and variables, with `values` in place of the variables. A label_values of

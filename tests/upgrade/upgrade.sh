@@ -8,8 +8,8 @@ source third_party/debian/install.sh
 install_packages
 
 release="$(grep -v '^#' tests/upgrade/RELEASE)"
-git cat-file -e "$release^{commit}" 2>/dev/null || {
-  echo "upgrade: this clone does not have the release's commit $release; get it with: git fetch --unshallow"
+git cat-file -e "$release^{commit}" || {
+  echo "upgrade: git has no commit '$release', the release of tests/upgrade/RELEASE; if the clone is shallow: git fetch --unshallow"
   exit 1
 }
 programs="${XDG_CACHE_HOME:-$HOME/.cache}/nibble/release-${release:0:12}"
@@ -20,11 +20,12 @@ if [[ ! -e $programs/complete ]]; then
   git archive "$release" | tar -x -C "$programs/source"
   (
     cd "$programs/source"
+    # Also ends the server of this folder, however the build ends: its objects stay in the disk cache.
+    trap 'bazel clean --expunge' EXIT
     bazel build "$(bazel_flags)" --define=COMMIT="${release:0:12}" //client:nibble //server:nibble-coordinator \
       //worker/agent:nibble-worker //worker/agent:nibble-export //worker/trainer/loop:nibble-trainer
     install -m 755 bazel-bin/client/nibble bazel-bin/server/nibble-coordinator bazel-bin/worker/agent/nibble-worker \
       bazel-bin/worker/agent/nibble-export bazel-bin/worker/trainer/loop/nibble-trainer "$programs/"
-    bazel clean --expunge
   )
   rm -rf "$programs/source"
   touch "$programs/complete"
