@@ -144,7 +144,10 @@ absl::StatusOr<std::unique_ptr<HttpExposer>> HttpExposer::Start(Options options)
   });
   for (const auto& [path, form] : kept.forms) {
     responder.Post(path, [&form = form](const auto& request, auto& response) {
-      Set(form({request.get_header_value("Authorization"), request.body}), response);
+      Set(form({.authorization = request.get_header_value("Authorization"),
+                .content_type = request.get_header_value("Content-Type"),
+                .body = request.body}),
+          response);
     });
   }
   int port = Bind(responder, address);

@@ -34,7 +34,9 @@ HttpAnswer HealthAnswer(const absl::Status& status);
 HttpAnswer MetricsAnswer(std::string text);
 
 struct HttpPosted {
-  std::string authorization;  // the header; empty: none
+  // The headers of these names; empty: none.
+  std::string authorization;
+  std::string content_type;
   std::string body;
 };
 

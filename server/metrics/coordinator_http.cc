@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/listen_address.h"
 #include "common/status_macros.h"
@@ -40,13 +42,21 @@ HttpAnswer AlertAnswer(const absl::Status& taken) {
   return {.code = code, .body = absl::StrCat(std::string(taken.message()), "\n")};
 }
 
+// A browser sends other types to any address for any page that its user visits, but JSON only to
+// servers that allow it: without a token this is what keeps such pages from making alerts.
+bool IsJson(absl::string_view content_type) {
+  const absl::string_view type = content_type.substr(0, content_type.find(';'));
+  return absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(type), "application/json");
+}
+
 HttpAnswer TakeAlerts(const CoordinatorHttp::Options& options, const HttpPosted& posted) {
-  if (options.alert_token.empty() || IsBearer(posted.authorization, options.alert_token)) {
-    return AlertAnswer(options.alerts(posted.body));
+  if (!options.alert_token.empty() && !IsBearer(posted.authorization, options.alert_token)) {
+    return AlertAnswer(absl::UnauthenticatedError(
+        absl::StrCat("authorization: ", posted.authorization.empty() ? "missing" : "wrong token",
+                     "; allowed: Bearer and the token of --alerts-token-file")));
   }
-  return AlertAnswer(absl::UnauthenticatedError(
-      absl::StrCat("authorization: ", posted.authorization.empty() ? "missing" : "wrong token",
-                   "; allowed: Bearer and the token of --alerts-token-file")));
+  if (IsJson(posted.content_type)) return AlertAnswer(options.alerts(posted.body));
+  return {.code = 415, .body = "Content-Type: allowed: application/json\n"};
 }
 
 }  // namespace

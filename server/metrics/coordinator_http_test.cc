@@ -309,9 +309,14 @@ TEST_F(CoordinatorHttpTest, AlertsAreTakenWithTheirTokenOnlyAndRefusalsSayWhy) {
   const auto garbage = client.Post(kAlertsPath, right, "garbage", "application/json");
   EXPECT_EQ(garbage->status, 400);
   EXPECT_EQ(garbage->body, "body: is not a list\n");
+  for (const char* const type : {"text/plain", "application/x-www-form-urlencoded", ""}) {
+    EXPECT_EQ(client.Post(kAlertsPath, right, "[]", type)->status, 415)
+        << "any page in a browser can send " << type;
+  }
+  EXPECT_EQ(client.Post(kAlertsPath, right, "[]", "Application/JSON; charset=utf-8")->status, 200);
   const auto too_long = client.Post(kAlertsPath, right, std::string(101, 'x'), "application/json");
   EXPECT_EQ(too_long->status, 413);
-  EXPECT_EQ(bodies, (std::vector<std::string>{"[]", "garbage"}));
+  EXPECT_EQ(bodies, (std::vector<std::string>{"[]", "garbage", "[]"}));
 }
 
 }  // namespace
