@@ -212,7 +212,7 @@ TEST_F(OrphansTest, ARestoredStoreAdoptsLaterAttemptsAndCompleteCheckpointsOfIts
 
 TEST_F(OrphansTest, CheckpointsOfMoreRanksThanOneUpdateAdoptsAreAdoptedOneByOne) {
   constexpr int32_t kWorld = 16'385;
-  const std::string job = cluster_.Submit("train", 2);
+  const std::string job = cluster_.Submit(2);
   Restore();
   v1::Orphan orphan = Orphan(job, 3, Store(kId, 1));
   for (const int64_t step : {100, 200}) {
