@@ -1,7 +1,9 @@
 #include "common/identity/expiry.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -34,15 +36,15 @@ absl::StatusOr<CertificateExpiry> ReadExpiry(const std::string& certificate,
                                              const std::string& path) {
   NIBBLE_ASSIGN_OR_RETURN(const std::string pem, ReadWholeFile(path, kMaxBundleBytes));
   CertificateExpiry expiry = {.certificate = certificate, .path = path};
-  for (size_t at = pem.find(kPemBegin); at != std::string::npos || expiry.unix_s == 0;
-       at = pem.find(kPemBegin, at + 1)) {
+  size_t at = pem.find(kPemBegin);
+  for (bool first = true; first || at != std::string::npos; at = pem.find(kPemBegin, at + 1)) {
     const absl::StatusOr<CertificateFacts> facts =
         ReadCertificate(at == std::string::npos ? pem : pem.substr(at));
     if (!facts.ok()) {
       return absl::InvalidArgumentError(
           absl::StrCat("'", path, "': ", std::string(facts.status().message())));
     }
-    if (expiry.unix_s == 0 || facts->expires_unix_s < expiry.unix_s) {
+    if (std::exchange(first, false) || facts->expires_unix_s < expiry.unix_s) {
       expiry.unix_s = facts->expires_unix_s;
     }
   }

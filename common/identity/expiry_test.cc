@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "common/files/files.h"
 #include "common/files/files_testing.h"
+#include "common/identity/certificates.h"
 #include "common/identity/credentials.h"
 #include "common/identity/testing.h"
 #include "gmock/gmock.h"
@@ -65,6 +66,15 @@ TEST_F(ExpiryTest, OfSeveralCertificatesInAFileTheFirstToExpireCounts) {
   std::ofstream(directory_.Path("bundle.pem")) << "no certificate";
   EXPECT_THAT(std::string(ReadExpiry("own", directory_.Path("bundle.pem")).status().message()),
               HasSubstr("bundle.pem': it has no certificate in PEM"));
+}
+
+TEST_F(ExpiryTest, ACertificateMayHaveExpiredAtTheStartOfUnixTime) {
+  const auto old = MakeAuthority("old", {.from = -kExpiryDay, .until = 0});
+  ASSERT_EQ(old.status(), absl::OkStatus());
+  std::ofstream(directory_.Path("old.pem")) << old->certificate;
+  const auto expiry = ReadExpiry("authority", directory_.Path("old.pem"));
+  ASSERT_EQ(expiry.status(), absl::OkStatus());
+  EXPECT_EQ(expiry->unix_s, 0);
 }
 
 TEST_F(ExpiryTest, TheTextSaysWhen) {

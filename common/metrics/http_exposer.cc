@@ -59,7 +59,10 @@ class Responder : public httplib::Server {
   std::string Respond(const std::string& request) {
     TextStream stream(request);
     bool closed = false;
-    (void)process_request(stream, true, closed, nullptr);
+    // Pages are sent whole: a few bytes of request can name thousands of ranges, and the library
+    // would repeat the page for each.
+    (void)process_request(stream, true, closed,
+                          [](httplib::Request& parsed) { parsed.ranges.clear(); });
     return stream.TakeResponse();
   }
   // Releases the bound socket to the caller.
@@ -76,6 +79,11 @@ std::optional<HttpAnswer> AnswerToHead(const HttpExposer::Options& options,
                                        const httplib::Request& request) {
   if (options.forms.contains(request.path)) {
     if (request.method != "POST") return HttpAnswer{.code = 405, .body = "allowed: POST\n"};
+    // The library would decompress it, to a thousand times its size and more.
+    const std::string encoding = request.get_header_value("Content-Encoding");
+    if (!encoding.empty() && encoding != "identity") {
+      return HttpAnswer{.code = 415, .body = "Content-Encoding: allowed: identity\n"};
+    }
     const auto bytes = request.get_header_value<uint64_t>("Content-Length");
     if (bytes <= options.limits.body_bytes) return std::nullopt;
     return HttpAnswer{.code = 413,
@@ -136,7 +144,10 @@ absl::StatusOr<std::unique_ptr<HttpExposer>> HttpExposer::Start(Options options)
   });
   for (const auto& [path, form] : kept.forms) {
     responder.Post(path, [&form = form](const auto& request, auto& response) {
-      Set(form({request.get_header_value("Authorization"), request.body}), response);
+      Set(form({.authorization = request.get_header_value("Authorization"),
+                .content_type = request.get_header_value("Content-Type"),
+                .body = request.body}),
+          response);
     });
   }
   int port = Bind(responder, address);

@@ -1,6 +1,7 @@
 // A plain HTTP server of pages for probes and for Prometheus: GET or HEAD of an exact path, and
-// forms, which take a POST at one. Everything else is 404, 405 or 400, and a body that is longer
-// than `limits.body_bytes` is 413.
+// forms, which take a POST at one. Everything else is 404, 405 or 400, a body that is longer than
+// `limits.body_bytes` is 413, and one that is compressed is 415. Pages are sent whole, also if a
+// range of one is asked for.
 //
 // One request per connection, with the bounds of http_loop.h: peers that send half a request or
 // read nothing delay no other request.
@@ -33,7 +34,9 @@ HttpAnswer HealthAnswer(const absl::Status& status);
 HttpAnswer MetricsAnswer(std::string text);
 
 struct HttpPosted {
-  std::string authorization;  // the header; empty: none
+  // The headers of these names; empty: none.
+  std::string authorization;
+  std::string content_type;
   std::string body;
 };
 

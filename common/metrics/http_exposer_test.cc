@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -143,6 +144,42 @@ TEST_F(HttpExposerTest, AFormTakesAPostAndItsWholeBody) {
   Request("POST /form HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n");
   Request("POST /form HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\nabc");
   ExpectAlive();
+}
+
+TEST_F(HttpExposerTest, APageIsSentOnceWhateverRangesOfItAreAskedFor) {
+  HttpExposer::Options options = Options();
+  options.pages["/long"] = [] { return HttpAnswer{.body = std::string(100'000, '#')}; };
+  Start(std::move(options));
+  std::string ranges = "bytes=0-";
+  while (ranges.size() < 6000) ranges += ",0-";
+  for (const std::string& range : {std::string("bytes=0-1"), ranges}) {
+    const std::string page = Request("GET /long HTTP/1.1\r\nRange: " + range + "\r\n\r\n");
+    EXPECT_THAT(page, StartsWith("HTTP/1.1 200"));
+    EXPECT_EQ(std::count(page.begin(), page.end(), '#'), 100'000);
+  }
+}
+
+TEST_F(HttpExposerTest, ACompressedBodyIsRefusedUnread) {
+  constexpr size_t kBytes = 23;
+  // "abc", by gzip.
+  const std::string body(
+      "\037\213\010\000\000\000\000\000\002\003\113\114\112\006\000\302\101\044\065\003\000\000"
+      "\000",
+      kBytes);
+  HttpExposer::Options options = Options();
+  options.limits.body_bytes = 100;
+  std::atomic<int> taken = 0;
+  options.forms = {{"/form", [&taken](const HttpPosted&) {
+                      ++taken;
+                      return HttpAnswer{.code = 202};
+                    }}};
+  Start(std::move(options));
+  const std::string head =
+      absl::StrCat("POST /form HTTP/1.1\r\nContent-Length: ", kBytes, "\r\nContent-Encoding: ");
+  EXPECT_THAT(Request(head + "gzip\r\n\r\n" + body), StartsWith("HTTP/1.1 415"));
+  EXPECT_EQ(taken, 0);
+  EXPECT_THAT(Request(head + "identity\r\n\r\n" + body), StartsWith("HTTP/1.1 202"));
+  EXPECT_EQ(taken, 1);
 }
 
 TEST_F(HttpExposerTest, MalformedRequestsDoNotStopTheServer) {

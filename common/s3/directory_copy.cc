@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -40,6 +41,12 @@ std::string Shown(const Place& place) {
   return absl::StrCat("s3://", place.bucket, "/", place.key);
 }
 
+// Whether JSON and XML can have the text as it is.
+bool IsUtf8(const std::string& text) {
+  const std::string dumped = json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+  return json::parse(dumped) == text;
+}
+
 // The names of the regular files, sorted.
 absl::StatusOr<std::vector<File>> FilesOf(const std::string& directory) {
   std::error_code error;
@@ -52,12 +59,17 @@ absl::StatusOr<std::vector<File>> FilesOf(const std::string& directory) {
     const fs::file_status status = at->symlink_status(error);
     if (error || fs::is_directory(status)) continue;
     const std::string name = at->path().lexically_relative(directory).string();
+    if (!IsUtf8(name)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(absl::CHexEscape(at->path().string()),
+                       ": the name is not UTF-8, as names of objects are"));
+    }
     if (!fs::is_regular_file(status) || name == kListName) {
       return absl::FailedPreconditionError(absl::StrCat(
           at->path().string(), name == kListName ? " has the name of the list of a copy"
                                                  : " is neither a file nor a directory"));
     }
-    files.push_back({.name = name, .bytes = static_cast<int64_t>(at->file_size(error))});
+    files.push_back({.name = name});
   }
   if (error) {
     return absl::InternalError(absl::StrCat("reading ", directory, ": ", error.message()));
@@ -118,11 +130,11 @@ absl::StatusOr<Copied> PushDirectory(ObjectStore& store, const std::string& dire
   Copied copied;
   json list = {{"version", kVersion}, {"files", json::array()}};
   for (const File& file : files) {
-    NIBBLE_ASSIGN_OR_RETURN(const std::string hash,
+    NIBBLE_ASSIGN_OR_RETURN(const Sent sent,
                             store.PutFile(Inside(place, file.name), directory + "/" + file.name));
-    list["files"].push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", hash}});
+    list["files"].push_back({{"name", file.name}, {"bytes", sent.bytes}, {"sha256", sent.sha256}});
     ++copied.files;
-    copied.bytes += file.bytes;
+    copied.bytes += sent.bytes;
   }
   NIBBLE_RETURN_IF_ERROR(store.Put(Inside(place, kListName), list.dump(1) + "\n"));
   return copied;

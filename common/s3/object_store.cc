@@ -9,12 +9,15 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <iterator>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
@@ -31,6 +34,7 @@ namespace {
 
 constexpr int64_t kMostParts = 10'000;  // S3's own bound
 constexpr int kMostPages = 10;          // of uploads to abort
+constexpr int kCompleteTries = 2;       // of a multipart upload
 
 std::string Variable(const char* name, const char* other = nullptr) {
   const char* value = std::getenv(name);
@@ -56,13 +60,55 @@ std::vector<absl::string_view> Elements(absl::string_view xml, absl::string_view
   return found;
 }
 
+// The UTF-8 bytes of a character by its number, such as "#39" or "#xE4"; unset if it is none.
+std::optional<std::string> Numbered(absl::string_view entity) {
+  uint32_t code = 0;
+  if (!absl::ConsumePrefix(&entity, "#")) return std::nullopt;
+  const bool read = absl::ConsumePrefix(&entity, "x") ? absl::SimpleHexAtoi(entity, &code)
+                                                      : absl::SimpleAtoi(entity, &code);
+  if (!read || code == 0 || code > 0x10FFFF) return std::nullopt;
+  constexpr int kBitsPerByte = 6;
+  const int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+  if (more == 0) return std::string(1, static_cast<char>(code));
+  std::string bytes(1, static_cast<char>((0xFF00 >> (more + 1) & 0xFF) | code >> (kBitsPerByte * more)));
+  for (int i = more - 1; i >= 0; --i) {
+    bytes += static_cast<char>(0x80 | (code >> (kBitsPerByte * i) & 0x3F));
+  }
+  return bytes;
+}
+
+// Stores differ in which characters of a key they write as entities, and how.
+std::string Decoded(absl::string_view text) {
+  constexpr std::pair<absl::string_view, char> kNamed[] = {
+      {"amp", '&'}, {"lt", '<'}, {"gt", '>'}, {"quot", '"'}, {"apos", '\''}};
+  std::string decoded;
+  while (!text.empty()) {
+    const size_t begin = std::min(text.find('&'), text.size());
+    absl::StrAppend(&decoded, text.substr(0, begin));
+    text.remove_prefix(begin);
+    const size_t end = text.find(';');
+    if (text.empty() || end == absl::string_view::npos) break;
+    const absl::string_view entity = text.substr(1, end - 1);
+    const auto* const named =
+        std::find_if(std::begin(kNamed), std::end(kNamed),
+                     [entity](const auto& known) { return known.first == entity; });
+    if (named != std::end(kNamed)) {
+      decoded += named->second;
+    } else if (const std::optional<std::string> character = Numbered(entity)) {
+      decoded += *character;
+    } else {
+      absl::StrAppend(&decoded, text.substr(0, end + 1));
+    }
+    text.remove_prefix(end + 1);
+  }
+  absl::StrAppend(&decoded, text);
+  return decoded;
+}
+
 // The text of the first such element; empty if there is none.
 std::string Element(absl::string_view xml, absl::string_view name) {
   const std::vector<absl::string_view> found = Elements(xml, name);
-  if (found.empty()) return "";
-  return absl::StrReplaceAll(
-      found.front(),
-      {{"&quot;", "\""}, {"&amp;", "&"}, {"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", "\""}});
+  return found.empty() ? "" : Decoded(found.front());
 }
 
 bool IsTransient(int code) { return code == 408 || code == 429 || code >= 500; }
@@ -229,15 +275,16 @@ absl::Status ObjectStore::Delete(const Place& place) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
-absl::Status ObjectStore::PutParts(const Place& place, const std::string& upload, int fd,
-                                   int64_t bytes, const std::string& path, std::string& hash) {
-  const int64_t part_bytes = std::max(options_.part_bytes, bytes / kMostParts + 1);
+absl::StatusOr<std::string> ObjectStore::PutParts(const Place& place, const std::string& upload,
+                                                  int fd, const std::string& path, Sent& sent) {
+  const int64_t part_bytes = std::max(options_.part_bytes, sent.bytes / kMostParts + 1);
   std::string list = "<CompleteMultipartUpload>";
   std::string part;
   Hash all;
   int number = 0;
-  for (int64_t at = 0; at < bytes; at += part_bytes) {
-    NIBBLE_RETURN_IF_ERROR(ReadPart(fd, path, std::min(part_bytes, bytes - at), part));
+  if (lseek(fd, 0, SEEK_SET) != 0) return ErrnoError(errno, "reading", path);
+  for (int64_t at = 0; at < sent.bytes; at += part_bytes) {
+    NIBBLE_RETURN_IF_ERROR(ReadPart(fd, path, std::min(part_bytes, sent.bytes - at), part));
     all.Add(part);
     ++number;
     NIBBLE_ASSIGN_OR_RETURN(
@@ -246,39 +293,49 @@ absl::Status ObjectStore::PutParts(const Place& place, const std::string& upload
     absl::StrAppend(&list, "<Part><PartNumber>", number, "</PartNumber><ETag>",
                     absl::StrReplaceAll(answer.etag, {{"\"", "&quot;"}}), "</ETag></Part>");
   }
-  list += "</CompleteMultipartUpload>";
-  NIBBLE_ASSIGN_OR_RETURN(const Answer answer,
-                          Send("POST", place, {{"uploadId", upload}}, {}, list));
-  // A store may answer 200 first and find the error later.
-  if (absl::StrContains(answer.body, "<Error>")) {
-    return ErrorOf(500, answer.body, absl::StrCat("completing ", NameOf(place)));
-  }
-  hash = all.Text();
-  return absl::OkStatus();
+  sent.sha256 = all.Text();
+  return list + "</CompleteMultipartUpload>";
 }
 
-absl::StatusOr<std::string> ObjectStore::PutFile(const Place& place, const std::string& path) {
+absl::Status ObjectStore::Complete(const Place& place, const std::string& upload,
+                                   const std::string& parts) {
+  NIBBLE_ASSIGN_OR_RETURN(const Answer answer,
+                          Send("POST", place, {{"uploadId", upload}}, {}, parts));
+  // A store may answer 200 first and find the error later.
+  if (!absl::StrContains(answer.body, "<Error>")) return absl::OkStatus();
+  return ErrorOf(500, answer.body, absl::StrCat("completing ", NameOf(place)));
+}
+
+absl::StatusOr<Sent> ObjectStore::PutFile(const Place& place, const std::string& path) {
   const OwnedDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (file.get() < 0) return ErrnoError(errno, "opening", path);
   struct stat info = {};
   if (fstat(file.get(), &info) != 0) return ErrnoError(errno, "examining", path);
-  std::string hash;
-  if (info.st_size <= options_.part_bytes) {
+  Sent sent = {.bytes = info.st_size};
+  if (sent.bytes <= options_.part_bytes) {
     std::string content;
-    NIBBLE_RETURN_IF_ERROR(ReadPart(file.get(), path, info.st_size, content));
+    NIBBLE_RETURN_IF_ERROR(ReadPart(file.get(), path, sent.bytes, content));
     NIBBLE_RETURN_IF_ERROR(Put(place, content));
-    return Sha256(content);
+    sent.sha256 = Sha256(content);
+    return sent;
   }
-  NIBBLE_ASSIGN_OR_RETURN(const Answer begun, Send("POST", place, {{"uploads", ""}}, {}, ""));
-  const std::string upload = Element(begun.body, "UploadId");
-  if (upload.empty()) {
-    return absl::InternalError(
-        absl::StrCat("uploading ", NameOf(place), ": the store's answer has no UploadId"));
+  absl::Status status;
+  for (int tries = 0; tries < kCompleteTries; ++tries) {
+    NIBBLE_ASSIGN_OR_RETURN(const Answer begun, Send("POST", place, {{"uploads", ""}}, {}, ""));
+    const std::string upload = Element(begun.body, "UploadId");
+    if (upload.empty()) {
+      return absl::InternalError(
+          absl::StrCat("uploading ", NameOf(place), ": the store's answer has no UploadId"));
+    }
+    const absl::StatusOr<std::string> parts = PutParts(place, upload, file.get(), path, sent);
+    status = parts.ok() ? Complete(place, upload, *parts) : parts.status();
+    if (status.ok()) return sent;
+    // The store would keep the parts.
+    (void)Send("DELETE", place, {{"uploadId", upload}}, {}, "", Effort::kOnce);
+    // A store that completed the upload and whose answer was lost does not know it any more:
+    // whether the object is this one is unknown.
+    if (!parts.ok() || !absl::IsNotFound(status)) break;
   }
-  const absl::Status status = PutParts(place, upload, file.get(), info.st_size, path, hash);
-  if (status.ok()) return hash;
-  // The store would keep the parts.
-  (void)Send("DELETE", place, {{"uploadId", upload}}, {}, "", Effort::kOnce);
   return status;
 }
 

@@ -56,6 +56,12 @@ struct Place {
 // "s3://bucket/key". InvalidArgument with the text.
 absl::StatusOr<Place> ParsePlace(absl::string_view text);
 
+// What was sent of a file.
+struct Sent {
+  int64_t bytes = 0;
+  std::string sha256;  // in hexadecimal
+};
+
 class ObjectStore {
  public:
   // InvalidArgument: the endpoint is not a URL.
@@ -67,8 +73,9 @@ class ObjectStore {
   absl::Status Put(const Place& place, absl::string_view content);
   // Reads the file part by part. A file of more than one part is a multipart upload, which is
   // aborted if a part fails or the call is cancelled. Where that fails, too, or the process ends,
-  // the store keeps the parts: see AbortUploads. Returns the SHA-256 of what was sent.
-  absl::StatusOr<std::string> PutFile(const Place& place, const std::string& path);
+  // the store keeps the parts: see AbortUploads. An upload that the store does not know when it is
+  // to complete it, because it has and the answer was lost, is made once more.
+  absl::StatusOr<Sent> PutFile(const Place& place, const std::string& path);
   // ResourceExhausted if the object has more than `max_bytes`.
   absl::StatusOr<std::string> Get(const Place& place, size_t max_bytes);
   // Writes the object of `bytes` bytes to a new file, durably. Returns the SHA-256 of what was
@@ -97,8 +104,10 @@ class ObjectStore {
                               const std::map<std::string, std::string>& query,
                               const std::map<std::string, std::string>& headers,
                               absl::string_view body, Effort effort = Effort::kFull);
-  absl::Status PutParts(const Place& place, const std::string& upload, int fd, int64_t bytes,
-                        const std::string& path, std::string& hash);
+  // Uploads `sent.bytes` bytes and sets their hash. Returns the list of parts for Complete.
+  absl::StatusOr<std::string> PutParts(const Place& place, const std::string& upload, int fd,
+                                       const std::string& path, Sent& sent);
+  absl::Status Complete(const Place& place, const std::string& upload, const std::string& parts);
 
   const Options options_;
   std::string host_;  // host:port, as in the header

@@ -30,6 +30,16 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+// As MinIO writes keys.
+std::string Escaped(const std::string& key) {
+  return absl::StrReplaceAll(key, {{"&", "&amp;"},
+                                   {"'", "&#39;"},
+                                   {"\"", "&#34;"},
+                                   {"<", "&lt;"},
+                                   {">", "&gt;"},
+                                   {"\t", "&#x9;"}});
+}
+
 // Ownership: owns its thread. Thread-safety: objects and faults are locked.
 class FaultyServer {
  public:
@@ -56,6 +66,11 @@ class FaultyServer {
     what_ = what;
     code_ = code;
     times_ = times;
+  }
+  // The next uploads in parts that are completed are answered with 503 all the same.
+  void LoseCompletions(int times) {
+    MutexLock lock(&mutex_);
+    lost_completions_ = times;
   }
   std::map<std::string, std::string> objects() {
     MutexLock lock(&mutex_);
@@ -100,10 +115,17 @@ class FaultyServer {
       parts_[std::stoi(request.get_param_value("partNumber"))] = request.body;
       response.set_header("ETag", "\"etag\"");
     } else if (request.method == "POST" && part) {
+      if (uploads_.erase(request.get_param_value("uploadId")) == 0) {
+        response.status = 404;
+        return;
+      }
       std::string all;
       for (const auto& [number, bytes] : parts_) all += bytes;
       objects_[request.path] = all;
-      uploads_.erase(request.get_param_value("uploadId"));
+      if (lost_completions_ > 0) {
+        --lost_completions_;
+        response.status = 503;
+      }
     } else if (request.method == "DELETE" && part) {
       if (uploads_.erase(request.get_param_value("uploadId")) == 0) response.status = 404;
     } else if (request.method == "PUT") {
@@ -121,7 +143,7 @@ class FaultyServer {
   std::string Uploads(const httplib::Request& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     for (const auto& [id, path] : uploads_) {
       if (path.rfind("/bucket/" + request.get_param_value("prefix"), 0) != 0) continue;
-      return absl::StrCat("<R><Upload><Key>", path.substr(8), "</Key><UploadId>", id,
+      return absl::StrCat("<R><Upload><Key>", Escaped(path.substr(8)), "</Key><UploadId>", id,
                           "</UploadId></Upload></R>");
     }
     return "<R></R>";
@@ -139,7 +161,7 @@ class FaultyServer {
         return absl::StrCat("<R>", page, "<IsTruncated>true</IsTruncated><NextContinuationToken>",
                             path, "</NextContinuationToken></R>");
       }
-      absl::StrAppend(&page, "<Contents><Key>", path.substr(8), "</Key></Contents>");
+      absl::StrAppend(&page, "<Contents><Key>", Escaped(path.substr(8)), "</Key></Contents>");
     }
     return absl::StrCat("<R>", page, "<IsTruncated>false</IsTruncated></R>");
   }
@@ -155,6 +177,7 @@ class FaultyServer {
   std::string what_ ABSL_GUARDED_BY(mutex_);
   int code_ ABSL_GUARDED_BY(mutex_) = 0;
   int times_ ABSL_GUARDED_BY(mutex_) = 0;
+  int lost_completions_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 
@@ -419,6 +442,73 @@ TEST_F(ObjectStoreTest, ACopyIsRemovedWithItsListFirst) {
   EXPECT_EQ(RemoveDirectoryCopy(*store_, kPlace), absl::OkStatus());
   EXPECT_TRUE(server_.objects().empty());
   EXPECT_EQ(RemoveDirectoryCopy(*store_, kPlace), absl::OkStatus());
+}
+
+TEST_F(ObjectStoreTest, KeysWithSpecialCharactersAreRemovedAndTheirUploadsAborted) {
+  const Place prefix = {"bucket", "lab \"a+b\"/ann's <\xC3\xA4&1>\t&amp;"};
+  const std::string old = CopyName(10, 1), kept = CopyName(20, 1);
+  const Place place = {"bucket", prefix.key + "/" + old};
+  ASSERT_TRUE(PushDirectory(*store_, directory_.Path("in"), place, false).ok());
+  const auto removed = AddCopy(*store_, prefix, kept, 1);
+  ASSERT_TRUE(removed.ok()) << removed.status();
+  EXPECT_THAT(*removed, testing::ElementsAre(old));
+  EXPECT_EQ(server_.objects().size(), 1u);  // the list
+
+  Options options;
+  options.endpoint = server_.endpoint();
+  options.credentials = {"key", "secret", ""};
+  options.part_bytes = 1000;
+  options.tries = 1;
+  int asked = 0;
+  // It is away from the second part on.
+  options.cancelled = [&] {
+    if (++asked == 3) server_.Fail("", 503, 1000);
+    return false;
+  };
+  const auto store = ObjectStore::Create(options).value();
+  EXPECT_FALSE(
+      store->PutFile({"bucket", prefix.key + "/large"}, directory_.Path("in/shard-0/large")).ok());
+  server_.Fail("", 0, 0);
+  EXPECT_TRUE(server_.uploading());
+  EXPECT_EQ(store_->AbortUploads(prefix), absl::OkStatus());
+  EXPECT_FALSE(server_.uploading());
+}
+
+TEST_F(ObjectStoreTest, AnUploadWhoseCompletionIsNotAnsweredIsMadeOnceMore) {
+  server_.LoseCompletions(1);
+  const auto pushed = Push();
+  ASSERT_TRUE(pushed.ok()) << pushed.status();
+  ASSERT_TRUE(Pull().ok());
+  EXPECT_EQ(Read("out/shard-0/large"), Read("in/shard-0/large"));
+  server_.LoseCompletions(2);
+  EXPECT_TRUE(absl::IsNotFound(Push(true).status()));
+}
+
+TEST_F(ObjectStoreTest, AFileThatGrowsBeforeItIsSentReturnsAsItWasSent) {
+  Options options;
+  options.endpoint = server_.endpoint();
+  options.credentials = {"key", "secret", ""};
+  int asked = 0;
+  // The directory was listed; no file is open.
+  options.cancelled = [&] {
+    if (++asked == 1) Write("in/small", "has grown");
+    return false;
+  };
+  const auto store = ObjectStore::Create(options).value();
+  ASSERT_TRUE(PushDirectory(*store, directory_.Path("in"), kPlace, false).ok());
+  const auto pulled = Pull();
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  EXPECT_EQ(Read("out/small"), "has grown");
+}
+
+TEST_F(ObjectStoreTest, ANameThatIsNotUtf8IsRefusedBeforeAnythingIsSent) {
+  Write("in/na\xEFve", "latin 1");
+  const absl::Status status = Push().status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("in/na\\xefve"));
+  EXPECT_THAT(server_.requests(), IsEmpty());
+  fs::rename(directory_.Path("in/na\xEFve"), directory_.Path("in/na\xC3\xAFve \xEF\xBF\xBD"));
+  EXPECT_TRUE(Push().ok());
 }
 
 TEST_F(ObjectStoreTest, ACancelledUploadSendsNothingMore) {

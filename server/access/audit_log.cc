@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/descriptor.h"
 #include "common/errno_error.h"
 #include "common/files/files.h"
 #include "common/status_macros.h"
@@ -22,6 +23,14 @@ namespace {
 
 // A message may quote a whole spec's errors.
 constexpr size_t kMaxReasonBytes = 1000;
+
+// The last byte of a file of that size; a newline if it cannot be read.
+char LastByte(const std::string& path, int64_t bytes) {
+  char last = '\n';
+  const OwnedDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() >= 0) (void)!pread(file.get(), &last, 1, bytes - 1);
+  return last;
+}
 
 const char* Outcome(const AuditEntry& entry) {
   if (entry.refused) return "refused";
@@ -71,6 +80,7 @@ absl::Status AuditLog::OpenFile() {
   struct stat entry = {};
   if (fstat(file_, &entry) != 0) return ErrnoError(errno, "audit log: reading", options_.path);
   bytes_ = entry.st_size;
+  torn_ = bytes_ > 0 && LastByte(options_.path, bytes_) != '\n';
   return absl::OkStatus();
 }
 
@@ -88,10 +98,18 @@ absl::Status AuditLog::Append(absl::string_view line) {
   if (file_ >= 0 && bytes_ > 0 && bytes_ + std::ssize(line) > options_.file_bytes) Rotate();
   // Also after an earlier failure.
   if (file_ < 0) NIBBLE_RETURN_IF_ERROR(OpenFile());
-  NIBBLE_RETURN_IF_ERROR(WriteAll(
-      file_, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(line.data()), line.size()),
-      options_.path));
-  bytes_ += std::ssize(line);
+  // What is left of a line ends before this one, which would otherwise be lost with it.
+  const std::string text = absl::StrCat(torn_ ? "\n" : "", line);
+  const absl::Status written = WriteAll(
+      file_, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(text.data()), text.size()),
+      options_.path);
+  if (!written.ok()) {
+    close(file_);
+    file_ = -1;
+    return written;
+  }
+  torn_ = false;
+  bytes_ += std::ssize(text);
   return absl::OkStatus();
 }
 

@@ -76,6 +76,7 @@ class AuditLog {
   Mutex mutex_;
   int file_ ABSL_GUARDED_BY(mutex_) = -1;
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // in the file
+  bool torn_ ABSL_GUARDED_BY(mutex_) = false;  // it ends within a line
 };
 
 }  // namespace nibble

@@ -1,7 +1,9 @@
 #include "server/access/authenticator.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -179,6 +181,30 @@ TEST(Audit, AFullFileIsRotatedAndTheOldestForgotten) {
   log = AuditLog::Open({.path = path, .file_bytes = 1 << 20});
   (*log)->Write({.who = "later"});
   EXPECT_THAT(*ReadWholeFile(path, 1000), HasSubstr("caller-19"));
+}
+
+TEST(Audit, ALineAfterATornOneIsWhole) {
+  const file_testing::TempDirectory directory;
+  const std::string path = directory.Path("audit.jsonl");
+  std::ofstream(path) << R"({"who":"killed wh)";
+  int failed = 0;
+  const auto log = AuditLog::Open({.path = path, .failed = [&failed](const auto&) { ++failed; }});
+  ASSERT_EQ(log.status(), absl::OkStatus());
+  (*log)->Write({.who = "after a kill"});
+  // The disk is full ten bytes further.
+  const auto size = ReadWholeFile(path, 10'000)->size();
+  (void)std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit full = {.rlim_cur = size + 10, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &full), 0);
+  (*log)->Write({.who = "lost"});
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_EQ(failed, 1);
+  (*log)->Write({.who = "after a full disk"});
+  const std::string text = *ReadWholeFile(path, 10'000);
+  EXPECT_THAT(text, HasSubstr("\n" + AuditLine({.who = "after a kill"}) + "\n"));
+  EXPECT_THAT(text, HasSubstr("\n" + AuditLine({.who = "after a full disk"}) + "\n"));
 }
 
 }  // namespace

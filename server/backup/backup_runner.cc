@@ -62,7 +62,9 @@ void BackupRunner::Run() {
 void BackupRunner::RunOnce(int64_t now_ms) {
   const bool due = options_.every_ms > 0 && now_ms >= next_ms_;
   // Read before the backup begins: it has everything that the requester knew to be durable.
-  const std::optional<std::string> request = ReadBackupRequest(options_.directory);
+  std::optional<std::string> request = ReadBackupRequest(options_.directory);
+  // It could not be answered or removed: with a backup for each tick the older ones would go.
+  if (request == answered_) request.reset();
   if (!due && !request.has_value()) return;
   const absl::Time begun = absl::FromUnixMillis(clock_.NowUnixMs());
   const absl::StatusOr<StoreBackup> made = options_.make();
@@ -78,6 +80,7 @@ void BackupRunner::RunOnce(int64_t now_ms) {
     Log(LogLevel::kError, absl::StrCat("no backup: ", made.status().message()));
   }
   if (!request.has_value()) return;
+  answered_ = request;
   const auto result =
       made.ok() ? absl::StatusOr<uint32_t>(made->id) : absl::StatusOr<uint32_t>(made.status());
   if (const absl::Status answered = AnswerBackupRequest(options_.directory, *request, result);

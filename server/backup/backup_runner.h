@@ -2,7 +2,8 @@
 // (backup_request.h), in a thread of its own, so that no call or tick waits for the backups' disk.
 //
 // A failed backup is logged and counted, and repeated after kBackupRetryMs or the interval if that
-// is shorter; the coordinator keeps serving.
+// is shorter; the coordinator keeps serving. A request is carried out once, even if its answer
+// cannot be written.
 //
 // Ownership: borrows clock and metrics, which outlive it; owns its thread. The destructor waits for
 // a backup that is being made. Thread-safety: all methods.
@@ -11,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -51,7 +53,9 @@ class BackupRunner {
   const Clock& clock_;
   CoordinatorMetrics& metrics_;
   const Options options_;
-  int64_t next_ms_;  // when the next periodic backup is due; used by the thread only
+  // Used by the thread only.
+  int64_t next_ms_;                      // when the next periodic backup is due
+  std::optional<std::string> answered_;  // the last request, also if the answer was not written
 
   Mutex mutex_;
   CondVar changed_;

@@ -112,6 +112,20 @@ TEST_F(BackupRunnerTest, ARequestIsAnsweredWithTheNumberOfItsBackupOrTheReason) 
   EXPECT_FALSE(ReadBackupRequest(directory_).has_value());
 }
 
+TEST_F(BackupRunnerTest, ARequestThatCannotBeAnsweredIsCarriedOutOnce) {
+  const auto runner = Start(0);
+  fs::create_directories(directory_ + "/answer/in-the-way");
+  ASSERT_TRUE(WriteBackupRequest(directory_, "a").ok());
+  for (int times = 0; times < 3; ++times) Tick(*runner);
+  EXPECT_EQ(ReadBackupRequest(directory_), "a");
+  EXPECT_EQ(tries_, 1);
+  ASSERT_TRUE(WriteBackupRequest(directory_, "b").ok());
+  fs::remove_all(directory_ + "/answer");
+  Tick(*runner);
+  EXPECT_EQ(tries_, 2);
+  EXPECT_EQ(ReadBackupAnswer(directory_, "b").value().value(), 2u);
+}
+
 class BackupCommandTest : public ::testing::Test {
  protected:
   BackupCommandTest() {

@@ -1,15 +1,21 @@
 #include "server/controller/client_requests.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "google/protobuf/descriptor.h"
 #include "server/controller/reads.h"
 #include "server/state/decide.h"
+#include "server/state/limits.h"
 
 namespace nibble {
 namespace {
@@ -169,18 +175,84 @@ void ClientRequests::Change(const Message& request, const std::string& author,
       });
 }
 
+namespace {
+
+// Far from the bounds of an update, which would refuse all of it, again and again: a receiver that
+// is given up may have the events of every job, and a Prometheus that is gone all alerts.
+constexpr int64_t kPartBytes = kMaxUpdateBytes / 4;
+constexpr int64_t kPartFacts = kMaxFacts / 4;
+
+template <class Record>
+std::vector<std::vector<Record>> InParts(const std::vector<Record>& records) {
+  std::vector<std::vector<Record>> parts(1);
+  int64_t bytes = 0;
+  for (const Record& record : records) {
+    const auto size = static_cast<int64_t>(record.ByteSizeLong());
+    if (std::ssize(parts.back()) == kPartFacts ||
+        (!parts.back().empty() && bytes + size > kPartBytes)) {
+      parts.emplace_back();
+      bytes = 0;
+    }
+    parts.back().push_back(record);
+    bytes += size;
+  }
+  return parts;
+}
+
+// Answers once with the answers to `parts` changes: OK, or the first error.
+// Thread-safety: all methods.
+class AnswerOfParts {
+ public:
+  AnswerOfParts(size_t parts, std::function<void(const absl::Status&)> done)
+      : done_(std::move(done)), left_(parts) {}
+
+  void Take(const absl::Status& status) {
+    absl::Status all;
+    {
+      MutexLock lock(&mutex_);
+      status_.Update(status);
+      if (--left_ > 0) return;
+      all = status_;
+    }
+    done_(all);
+  }
+
+ private:
+  const std::function<void(const absl::Status&)> done_;
+  Mutex mutex_;
+  size_t left_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// decide(state, part) for each part of the records.
+template <class Record, class DecidePart>
+void RecordInParts(Ledger& ledger, const std::vector<Record>& records,
+                   std::function<void(const absl::Status&)> done, DecidePart decide) {
+  const std::vector<std::vector<Record>> parts = InParts(records);
+  const auto answer = std::make_shared<AnswerOfParts>(parts.size(), std::move(done));
+  for (const std::vector<Record>& part : parts) {
+    ledger.Change([&](const State& state) { return decide(state, part); },
+                  [answer](const absl::Status& status) { answer->Take(status); });
+  }
+}
+
+}  // namespace
+
 void ClientRequests::RecordPosts(const std::vector<v1::PostsSettled>& settled,
                                  std::function<void(const absl::Status&)> done) {
-  context_.ledger.Change(
-      [&](const State& state) { return DecideSettled(state, settled, context_.coordinator()); },
-      std::move(done));
+  RecordInParts(context_.ledger, settled, std::move(done),
+                [this](const State& state, const std::vector<v1::PostsSettled>& part) {
+                  return DecideSettled(state, part, context_.coordinator());
+                });
 }
 
 void ClientRequests::RecordAlerts(const std::vector<v1::AlertChanged>& changes,
                                   std::function<void(const absl::Status&)> done) {
   const Caller caller = {"prometheus", context_.clock.NowUnixMs()};
-  context_.ledger.Change([&](const State& state) { return DecideAlerts(state, changes, caller); },
-                         std::move(done));
+  RecordInParts(context_.ledger, changes, std::move(done),
+                [&caller](const State& state, const std::vector<v1::AlertChanged>& part) {
+                  return DecideAlerts(state, part, caller);
+                });
 }
 
 }  // namespace nibble

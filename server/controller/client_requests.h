@@ -50,11 +50,13 @@ class ClientRequests {
            });
   }
 
-  // Records the results of posted events; done(OK) when they are durable.
+  // Records the results of posted events, in as many changes as it takes; done(OK) when all are
+  // durable.
   void RecordPosts(const std::vector<v1::PostsSettled>& settled,
                    std::function<void(const absl::Status&)> done);
 
-  // Records alerts that fire or are resolved; done(OK) when they are durable.
+  // Records alerts that fire or are resolved, in as many changes as it takes; done(OK) when all are
+  // durable.
   void RecordAlerts(const std::vector<v1::AlertChanged>& changes,
                     std::function<void(const absl::Status&)> done);
 

@@ -78,6 +78,11 @@ class Beginning {
       for (const auto& [id, job] : state_->tables().jobs) {
         if (status.ok()) status = Miss(*job);
       }
+      // The reader may not see the job that it would name.
+      if (absl::IsOutOfRange(status)) {
+        status = absl::OutOfRangeError(
+            "resume_token: events after it are no longer kept; begin without a token");
+      }
     }
     for (const std::string& id : request_.jobs()) {
       const v1::JobRecord* const job = state_->FindJob(id);

@@ -50,7 +50,9 @@ void WorkerSession::NoteShards(const v1::ConnectRequest& report) {
                 [&](const auto& order) { return order.second <= report.desired_number(); });
   if (report.all_shards()) shards_.clear();
   for (const v1::ShardReport& shard : report.shards()) {
-    shards_[ShardKey(shard.ref(), shard.rank())] = shard;
+    std::string key = ShardKey(shard.ref(), shard.rank());
+    if (!report.all_shards() && shards_.size() >= most_shards_ && !shards_.contains(key)) continue;
+    shards_[std::move(key)] = shard;
   }
 }
 

@@ -37,11 +37,15 @@ class WorkerSession {
   using End = std::function<void(absl::Status)>;
   // Receives each refused claim once: what it is about, such as "job train-7 step 300", and why.
   using Refused = std::function<void(const std::string& subject, const absl::Status& why)>;
+  static constexpr size_t kMostShards = 1'000'000;
 
-  WorkerSession(Notify notify, End end, Refused refused, int64_t now_ms)
+  // `most_shards`: that are kept of reports with a part of the worker's shards.
+  WorkerSession(Notify notify, End end, Refused refused, int64_t now_ms,
+                size_t most_shards = kMostShards)
       : notify_(std::move(notify)),
         end_(std::move(end)),
         refused_(std::move(refused)),
+        most_shards_(most_shards),
         heard_ms_(now_ms) {}
 
   void CallNotify() const {
@@ -60,8 +64,9 @@ class WorkerSession {
   // The consequences of report `number` are durable.
   void NoteDurable(int64_t number);
 
-  // The shards of a report, which replace all earlier ones if `all_shards`. Orders to drop copies
-  // that the report acknowledges are over.
+  // The shards of a report, which replace all earlier ones if `all_shards`. Otherwise new ones are
+  // left out beyond `most_shards`, until a report has all. Orders to drop copies that the report
+  // acknowledges are over.
   void NoteShards(const v1::ConnectRequest& report);
   // The copy was found damaged and given up; the worker is yet to be ordered to drop it.
   void NoteDamaged(const std::string& shard_key);
@@ -109,6 +114,7 @@ class WorkerSession {
   const Notify notify_;
   const End end_;
   const Refused refused_;
+  const size_t most_shards_;
 
   mutable Mutex mutex_;
   int64_t heard_ms_ ABSL_GUARDED_BY(mutex_);

@@ -134,6 +134,22 @@ TEST_F(WorkerSessionsTest, OrphansOfAWorkerAreForgottenWithItsLastSession) {
   EXPECT_TRUE(orphans_.empty());
 }
 
+TEST(WorkerSessionTest, ReportsOfSomeShardsAddUpToABoundAndOneOfAllReplacesThem) {
+  WorkerSession session(nullptr, nullptr, nullptr, 0, /*most_shards=*/2);
+  const auto note = [&session](const std::vector<int32_t>& ranks, bool all) {
+    v1::ConnectRequest report;
+    report.set_all_shards(all);
+    for (const int32_t rank : ranks) report.add_shards()->set_rank(rank);
+    session.NoteShards(report);
+    return session.BeginDesired().shards.size();
+  };
+  EXPECT_EQ(note({1}, false), 1u);
+  EXPECT_EQ(note({1, 2, 3}, false), 2u);
+  EXPECT_EQ(note({4, 5}, false), 2u);
+  EXPECT_EQ(note({4, 5, 6}, true), 3u);
+  EXPECT_EQ(note({}, true), 0u);
+}
+
 TEST(WorkerSessionTest, AStreamBelongsToOneIncarnationOfOneWorker) {
   WorkerSession session(nullptr, nullptr, nullptr, 0);
   EXPECT_EQ(session.NoteReport(Identity("w1"), 5), absl::OkStatus());

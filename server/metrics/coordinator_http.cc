@@ -1,12 +1,19 @@
 #include "server/metrics/coordinator_http.h"
 
+#include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/listen_address.h"
+#include "common/mutex.h"
 #include "common/status_macros.h"
 #include "server/access/token_file.h"
+#include "server/controller/clock.h"
 #include "server/controller/log.h"
 
 namespace nibble {
@@ -31,22 +38,63 @@ std::string ScrapeTargets(const State& state, absl::string_view self) {
 
 namespace {
 
-HttpAnswer AlertAnswer(const absl::Status& taken) {
+// Logs refused alerts, one each second: anybody who reaches the port may have them refused.
+// Thread-safety: all methods.
+class RefusedAlerts {
+ public:
+  explicit RefusedAlerts(const Clock& clock) : clock_(clock) {}
+
+  void Add(const absl::Status& why) {
+    constexpr int64_t kEveryMs = 1000;
+    int64_t left_out = 0;
+    {
+      MutexLock lock(&mutex_);
+      const int64_t now_ms = clock_.SteadyMs();
+      if (now_ms < next_ms_) {
+        ++left_out_;
+        return;
+      }
+      next_ms_ = now_ms + kEveryMs;
+      left_out = std::exchange(left_out_, 0);
+    }
+    Log(LogLevel::kWarning,
+        absl::StrCat("alerts refused: ", why.message(),
+                     left_out == 0 ? "" : absl::StrCat("; and ", left_out, " times before")));
+  }
+
+ private:
+  const Clock& clock_;
+  Mutex mutex_;
+  int64_t next_ms_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t left_out_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+HttpAnswer AlertAnswer(const absl::Status& taken, RefusedAlerts& refused) {
   if (taken.ok()) return {.type = "application/json", .body = "{\"status\":\"success\"}\n"};
-  Log(LogLevel::kWarning, absl::StrCat("alerts refused: ", taken.message()));
+  refused.Add(taken);
   const int code = absl::IsInvalidArgument(taken)   ? 400
                    : absl::IsUnauthenticated(taken) ? 401
                                                     : 503;
   return {.code = code, .body = absl::StrCat(std::string(taken.message()), "\n")};
 }
 
-HttpAnswer TakeAlerts(const CoordinatorHttp::Options& options, const HttpPosted& posted) {
-  if (options.alert_token.empty() || IsBearer(posted.authorization, options.alert_token)) {
-    return AlertAnswer(options.alerts(posted.body));
+// A browser sends other types to any address for any page that its user visits, but JSON only to
+// servers that allow it: without a token this is what keeps such pages from making alerts.
+bool IsJson(absl::string_view content_type) {
+  const absl::string_view type = content_type.substr(0, content_type.find(';'));
+  return absl::EqualsIgnoreCase(absl::StripAsciiWhitespace(type), "application/json");
+}
+
+HttpAnswer TakeAlerts(const CoordinatorHttp::Options& options, const HttpPosted& posted,
+                      RefusedAlerts& refused) {
+  if (!options.alert_token.empty() && !IsBearer(posted.authorization, options.alert_token)) {
+    const absl::Status why = absl::UnauthenticatedError(
+        absl::StrCat("authorization: ", posted.authorization.empty() ? "missing" : "wrong token",
+                     "; allowed: Bearer and the token of --alerts-token-file"));
+    return AlertAnswer(why, refused);
   }
-  return AlertAnswer(absl::UnauthenticatedError(
-      absl::StrCat("authorization: ", posted.authorization.empty() ? "missing" : "wrong token",
-                   "; allowed: Bearer and the token of --alerts-token-file")));
+  if (IsJson(posted.content_type)) return AlertAnswer(options.alerts(posted.body), refused);
+  return {.code = 415, .body = "Content-Type: allowed: application/json\n"};
 }
 
 }  // namespace
@@ -74,8 +122,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorHttp>> CoordinatorHttp::Start(
   };
   if (options.alerts != nullptr) {
     exposer.limits.body_bytes = options.alert_bytes;
-    exposer.forms = {
-        {kAlertsPath, [options](const HttpPosted& posted) { return TakeAlerts(options, posted); }}};
+    const auto refused = std::make_shared<RefusedAlerts>(controller.clock());
+    exposer.forms = {{kAlertsPath, [options, refused](const HttpPosted& posted) {
+                        return TakeAlerts(options, posted, *refused);
+                      }}};
   }
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<HttpExposer> started,
                           HttpExposer::Start(std::move(exposer)));

@@ -44,7 +44,7 @@ class CoordinatorHttp {
     bool or_free_port = false;  // if the port is taken
     std::string version;
     std::string data_directory;  // of the store, whose disk is measured; empty: none
-    // Takes the body of a POST of alerts; called from several threads. Null: 404.
+    // Takes the body of a POST of alerts, which is JSON; called from several threads. Null: 404.
     std::function<absl::Status(const std::string& body)> alerts;
     size_t alert_bytes = 0;   // of a body
     std::string alert_token;  // that a POST of alerts must have; empty: none

@@ -1,6 +1,7 @@
 // A whole coordinator in this process, as Prometheus and its clients see it.
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -282,6 +283,31 @@ TEST_F(TargetsTest, InvalidAddressesAreLeftOut) {
   EXPECT_EQ(Targets("0.0.0.0:7701"), Json::array());
 }
 
+TEST_F(CoordinatorHttpTest, RefusedAlertsAreLoggedOnceEachSecond) {
+  auto started =
+      CoordinatorHttp::Start(controller(), coordinator_.store(), controller().metrics(),
+                             {.listen = "127.0.0.1:0",
+                              .alerts = [](const std::string&) { return absl::OkStatus(); },
+                              .alert_bytes = 100,
+                              .alert_token = "the-token"});
+  ASSERT_EQ(started.status(), absl::OkStatus());
+  httplib::Client client("127.0.0.1", (*started)->port());
+  const auto log_of_refusals = [&client](int count) {
+    testing::internal::CaptureStderr();
+    for (int i = 0; i < count; ++i) {
+      EXPECT_EQ(client.Post(kAlertsPath, "[]", "application/json")->status, 401);
+    }
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string first = log_of_refusals(5);
+  EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 1) << first;
+  EXPECT_THAT(first, HasSubstr("alerts refused: authorization: missing"));
+  coordinator_.clock.Advance(1000);
+  const std::string second = log_of_refusals(2);
+  EXPECT_EQ(std::count(second.begin(), second.end(), '\n'), 1) << second;
+  EXPECT_THAT(second, HasSubstr("; and 4 times before"));
+}
+
 TEST_F(CoordinatorHttpTest, AlertsAreTakenWithTheirTokenOnlyAndRefusalsSayWhy) {
   httplib::Client off("127.0.0.1", http_->port());
   EXPECT_EQ(off.Post(kAlertsPath, "[]", "application/json")->status, 404) << "not accepted";
@@ -309,9 +335,14 @@ TEST_F(CoordinatorHttpTest, AlertsAreTakenWithTheirTokenOnlyAndRefusalsSayWhy) {
   const auto garbage = client.Post(kAlertsPath, right, "garbage", "application/json");
   EXPECT_EQ(garbage->status, 400);
   EXPECT_EQ(garbage->body, "body: is not a list\n");
+  for (const char* const type : {"text/plain", "application/x-www-form-urlencoded", ""}) {
+    EXPECT_EQ(client.Post(kAlertsPath, right, "[]", type)->status, 415)
+        << "any page in a browser can send " << type;
+  }
+  EXPECT_EQ(client.Post(kAlertsPath, right, "[]", "Application/JSON; charset=utf-8")->status, 200);
   const auto too_long = client.Post(kAlertsPath, right, std::string(101, 'x'), "application/json");
   EXPECT_EQ(too_long->status, 413);
-  EXPECT_EQ(bodies, (std::vector<std::string>{"[]", "garbage"}));
+  EXPECT_EQ(bodies, (std::vector<std::string>{"[]", "garbage", "[]"}));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "server/notify/alert_book.h"
 
 #include <chrono>
+#include <cstdint>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "server/controller/testing.h"
 #include "server/notify/alert_intake.h"
+#include "server/state/limits.h"
 
 namespace nibble {
 namespace {
@@ -132,6 +135,35 @@ TEST_F(AlertIntakeTest, WithoutAnAnswerOfTheStoreAlertsAreRefusedAndNotLost) {
   coordinator_.controller().Settle();
   EXPECT_EQ(impatient.Take(body), absl::OkStatus());
   EXPECT_THAT(Events(), ElementsAre(kFires));
+}
+
+TEST_F(AlertIntakeTest, AllAlertsEndAtOnceAlsoIfOneUpdateCouldNotHaveThem) {
+  const std::string text(static_cast<size_t>(kMaxPathBytes), 'x');
+  std::string more;
+  for (const char* const label : {"action", "guard", "layer", "operand", "rank", "worker"}) {
+    absl::StrAppend(&more, ",\"", label, "\":\"", text, "\"");
+  }
+  std::vector<std::string> jobs;
+  int64_t bytes = 0;
+  while (bytes < 2 * kMaxUpdateBytes) {
+    jobs.push_back(coordinator_.Submit());
+    std::string body;
+    for (int number = 0; number < kMaxAlerts; ++number) {
+      absl::StrAppend(&body, body.empty() ? "[" : ",", R"({"labels":{"alertname":"A)", number,
+                      R"(","job":")", jobs.back(), "\"", more, "}}");
+    }
+    bytes += static_cast<int64_t>(body.size());
+    ASSERT_EQ(intake_.Take(body + "]"), absl::OkStatus());
+  }
+  const auto firing = [&] {
+    int64_t count = 0;
+    for (const std::string& job : jobs) count += coordinator_.Job(job).alerts_size();
+    return count;
+  };
+  EXPECT_EQ(firing(), std::ssize(jobs) * kMaxAlerts);
+  // Their Prometheus is gone.
+  Pass(AlertBook::kDefaultMs + 1000);
+  EXPECT_EQ(firing(), 0);
 }
 
 TEST(ParseAlerts, RefusesWhatIsNotAlertsByName) {

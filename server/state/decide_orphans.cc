@@ -19,7 +19,8 @@
 namespace nibble {
 namespace {
 
-// One update adopts at most this many shards; the others follow with the next report.
+// One update adopts at most this many shards, or those of one checkpoint; the others follow with
+// the next report.
 constexpr int64_t kMaxShardsAtOnce = 16'384;
 
 // A checkpoint assembled from the shards of all workers.
@@ -187,8 +188,9 @@ absl::Status Adopt(const State& state, const v1::AdoptJobRequest& request, const
     }
     response.set_checkpoints(response.checkpoints() + 1);
     newest_step = std::max(newest_step, one->second.ref.step());
+    const bool first = shards == 0;
     shards += one->second.world;
-    if (shards <= kMaxShardsAtOnce) AddAdopted(one->second, EndOf(*newest), update);
+    if (first || shards <= kMaxShardsAtOnce) AddAdopted(one->second, EndOf(*newest), update);
   }
   v1::Job& shown = *response.mutable_job();
   shown = plan;
@@ -336,8 +338,8 @@ MaybeUpdate DecideRecover(const State& state, const std::string& id, Evidence ev
     if (known == nullptr) {
       // The live attempt commits its checkpoints in the usual way.
       if (!gathered.whole() || gathered.ref.attempt() == living) continue;
+      if (shards > 0 && shards + gathered.world > kMaxShardsAtOnce) break;
       shards += gathered.world;
-      if (shards > kMaxShardsAtOnce) break;
       AddAdopted(gathered, "every shard is present", update);
       continue;
     }

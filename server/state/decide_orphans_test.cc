@@ -210,6 +210,30 @@ TEST_F(OrphansTest, ARestoredStoreAdoptsLaterAttemptsAndCompleteCheckpointsOfIts
   EXPECT_EQ(cluster_.Job(job).attempt().resume().step(), 50);
 }
 
+TEST_F(OrphansTest, CheckpointsOfMoreRanksThanOneUpdateAdoptsAreAdoptedOneByOne) {
+  constexpr int32_t kWorld = 16'385;
+  const std::string job = cluster_.Submit(2);
+  Restore();
+  v1::Orphan orphan = Orphan(job, 3, Store(kId, 1));
+  for (const int64_t step : {100, 200}) {
+    for (int32_t rank = 0; rank < kWorld; ++rank) {
+      AddShard(step, rank, orphan);
+      orphan.mutable_shards()->rbegin()->set_world(kWorld);
+    }
+  }
+  const std::vector<OrphanEvidence> evidence = {{"w1", &orphan}};
+  ASSERT_EQ(Recover(job, evidence), absl::OkStatus());
+  EXPECT_EQ(Steps(job), (std::vector<int64_t>{100}));
+  ASSERT_EQ(Recover(job, evidence), absl::OkStatus());
+  EXPECT_EQ(Steps(job), (std::vector<int64_t>{100, 200}));
+  // As many at once by a person.
+  const std::string lost = "lost-7";
+  orphan.set_job(lost);
+  for (v1::ShardReport& shard : *orphan.mutable_shards()) shard.mutable_ref()->set_job(lost);
+  ASSERT_EQ(Adopt(lost, {{"w1", &orphan}}).status(), absl::OkStatus());
+  EXPECT_EQ(Steps(lost), (std::vector<int64_t>{200}));
+}
+
 TEST_F(OrphansTest, ALiveAttemptIsReattachedWithTheTimelineOfItsRanks) {
   const std::string job = cluster_.Submit(2);
   ASSERT_EQ(cluster_.Start(job), absl::OkStatus());

@@ -174,13 +174,13 @@ bool DamageReports::AnyOf(const v1::CheckpointRef& ref, int32_t rank) const {
   return found_.contains(KeyOf(ref, rank));
 }
 
-std::vector<v1::DamagedShard> DamageReports::Report(int64_t number) {
+std::vector<v1::DamagedShard> DamageReports::Report(int64_t number, bool ordered) {
   const MutexLock lock(&mutex_);
   std::vector<v1::DamagedShard> report;
   for (auto& [key, waiting] : waiting_) {
     if (number == 1) waiting.first_report = 0;
     if (report.size() == kMostInAReport) continue;
-    if (waiting.first_report == 0) waiting.first_report = number;
+    if (waiting.first_report == 0 && ordered) waiting.first_report = number;
     report.push_back(waiting.shard);
   }
   return report;

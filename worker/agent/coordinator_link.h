@@ -99,15 +99,17 @@ class DamageReports {
   // Whether any copy of the shard was found damaged in this life of the daemon.
   bool AnyOf(const v1::CheckpointRef& ref, int32_t rank) const;
 
-  // For report `number` of a stream; 1 begins a stream.
-  std::vector<v1::DamagedShard> Report(int64_t number);
+  // For report `number` of a stream; 1 begins a stream. `ordered`: a desired state of the stream
+  // has arrived. Before it made one, the coordinator does not know what this worker was ordered to
+  // read, and leaves damage elsewhere out: reports until then do not count.
+  std::vector<v1::DamagedShard> Report(int64_t number, bool ordered);
   // The coordinator has received all reports of the stream up to `number`.
   void Answered(int64_t number);
 
  private:
   struct Waiting {
     v1::DamagedShard shard;
-    int64_t first_report = 0;  // of this stream that named it; 0: none yet
+    int64_t first_report = 0;  // of this stream that named it and counts; 0: none yet
   };
 
   const std::function<void()> changed_;

@@ -210,25 +210,39 @@ TEST(DamageReportsTest, DamageIsReportedUntilItIsAnswered) {
   reports.Found(Ref(10), 0, "w2", kDamage);
   reports.Found(Ref(10), 0, "w2", kDamage);
   EXPECT_EQ(changes, 1);
-  ASSERT_EQ(reports.Report(5).size(), 1u);
-  EXPECT_EQ(reports.Report(6).at(0).holder(), "w2");
-  EXPECT_EQ(reports.Report(6).at(0).detail(), "shard-00000.sst: chunk 3");
+  ASSERT_EQ(reports.Report(5, true).size(), 1u);
+  EXPECT_EQ(reports.Report(6, true).at(0).holder(), "w2");
+  EXPECT_EQ(reports.Report(6, true).at(0).detail(), "shard-00000.sst: chunk 3");
   reports.Answered(4);
-  EXPECT_EQ(reports.Report(7).size(), 1u);
+  EXPECT_EQ(reports.Report(7, true).size(), 1u);
   reports.Answered(5);
-  EXPECT_TRUE(reports.Report(8).empty());
+  EXPECT_TRUE(reports.Report(8, true).empty());
   // Found again, it is reported again: the holder may have fetched the shard anew.
   reports.Found(Ref(10), 0, "w2", kDamage);
-  EXPECT_EQ(reports.Report(9).size(), 1u);
+  EXPECT_EQ(reports.Report(9, true).size(), 1u);
 }
 
 TEST(DamageReportsTest, ANewStreamRepeatsUnansweredDamage) {
   DamageReports reports(nullptr);
   reports.Found(Ref(10), 0, "w2", kDamage);
-  EXPECT_EQ(reports.Report(7).size(), 1u);
-  EXPECT_EQ(reports.Report(1).size(), 1u);
-  reports.Answered(1);
-  EXPECT_TRUE(reports.Report(2).empty());
+  EXPECT_EQ(reports.Report(7, true).size(), 1u);
+  EXPECT_EQ(reports.Report(1, false).size(), 1u);
+  EXPECT_EQ(reports.Report(2, true).size(), 1u);
+  reports.Answered(2);
+  EXPECT_TRUE(reports.Report(3, true).empty());
+}
+
+TEST(DamageReportsTest, DamageIsRepeatedOnceTheStreamHasOrderedAnything) {
+  DamageReports reports(nullptr);
+  reports.Found(Ref(10), 0, "w2", kDamage);
+  EXPECT_EQ(reports.Report(1, false).size(), 1u);
+  EXPECT_EQ(reports.Report(2, false).size(), 1u);
+  reports.Answered(2);
+  EXPECT_EQ(reports.Report(3, true).size(), 1u);
+  reports.Answered(2);
+  EXPECT_EQ(reports.Report(4, true).size(), 1u);
+  reports.Answered(3);
+  EXPECT_TRUE(reports.Report(5, true).empty());
 }
 
 TEST(DamageReportsTest, AShardWithADamagedReplicaIsRemembered) {

@@ -20,12 +20,14 @@ namespace nibble {
 v1::ConnectRequest Daemon::Report(int64_t number) {
   v1::ConnectRequest request;
   std::shared_ptr<const DesiredState> desired;
+  bool ordered = false;  // by this stream
   *request.mutable_identity() = options_.identity;
   {
     const MutexLock lock(&mutex_);
     request.set_cluster(cluster_);
     if (number == 1) desired_number_ = 0;  // a stream begins
     request.set_desired_number(desired_number_);
+    ordered = desired_number_ > 0;
     desired = desired_;
   }
   std::map<std::string, int64_t> running;
@@ -56,8 +58,8 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
       listed_in_ = number;
     }
   }
-  // Another checkpoint may be committed before the gang is closed: a job that is to be removed stays
-  // reported, and the order is repeated, until then.
+  // Another checkpoint may be committed before the gang is closed: a job that is to be removed
+  // stays reported, and the order is repeated, until then.
   if (desired != nullptr) {
     for (const std::string& job : desired->removed()) {
       const v1::StoreIdentity store = provenance_->StoreOf(job);
@@ -68,7 +70,9 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
   }
   if (request.all_shards()) provenance_->Describe(std::move(shards), running, request);
   for (v1::TaskReport& report : tasks_->Reports()) *request.add_tasks() = std::move(report);
-  for (v1::DamagedShard& shard : damage_->Report(number)) *request.add_damaged() = std::move(shard);
+  for (v1::DamagedShard& shard : damage_->Report(number, ordered)) {
+    *request.add_damaged() = std::move(shard);
+  }
   return request;
 }
 
