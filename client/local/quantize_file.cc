@@ -129,11 +129,12 @@ absl::StatusOr<QuantHead> QuantizeOne(CpuBackend& backend, const ConstMatrix& x,
   copy.random = options.random;
   copy.statistics = true;
   float own_amax = 0;
+  const float given = options.amax.value_or(0.0f) + 0.0f;  // -0 as 0
   if (options.amax.has_value()) {
     NIBBLE_RETURN_IF_ERROR(backend.Quantize(request));
     NIBBLE_ASSIGN_OR_RETURN(const QuantHead head, backend.ReadHead(out));
     own_amax = head.amax;
-    copy.amax = &*options.amax;
+    copy.amax = &given;
     copy.statistics_amax = &own_amax;
   }
   NIBBLE_RETURN_IF_ERROR(backend.Quantize(request));

@@ -166,6 +166,21 @@ TEST(QuantizeFile, AGivenAmaxIsUsedAndStatisticsStayRight) {
   EXPECT_NEAR(report->tensors[0].stats.relative_error, 0.999, 1e-4);
 }
 
+TEST(QuantizeFile, AnAmaxOfMinusZeroIsZero) {
+  const std::string in = WriteInput("in8", std::vector<float>(32 * 16, 1.0f), 32, 16);
+  for (const float amax : {0.0f, -0.0f}) {
+    QuantizeFileOptions options = Options(in, "out8", Format::kNvfp4);
+    options.amax = amax;
+    const absl::StatusOr<QuantizeFileReport> report = QuantizeFile(options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->tensors[0].stats.relative_error, 1) << amax;
+    const auto file = SafetensorsFile::Open(options.output);
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_FALSE(std::signbit(Read<float>(*file, "w.amax")[0])) << amax;
+    EXPECT_FALSE(std::signbit(Read<float>(*file, "w.dequantized")[0])) << amax;
+  }
+}
+
 struct Refusal {
   const char* name;
   std::function<void(QuantizeFileOptions&)> change;
