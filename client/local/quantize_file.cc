@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/safetensors/reader.h"
@@ -22,7 +23,8 @@ namespace {
 
 absl::Status InTensor(const std::string& name, const absl::Status& status) {
   return absl::Status(status.code(),
-                      absl::StrCat("tensor '", name, "': ", std::string(status.message())));
+                      absl::StrCat("tensor '", absl::Utf8SafeCEscape(name),
+                                   "': ", std::string(status.message())));
 }
 
 template <class T>
@@ -224,7 +226,8 @@ absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& optio
     std::string message = absl::StrCat(options.input, ": none of its ", file.tensors().size(),
                                        " tensors can be quantised");
     if (!report.copied.empty()) {
-      absl::StrAppend(&message, "; '", report.copied[0].name, "': ", report.copied[0].reason);
+      absl::StrAppend(&message, "; '", absl::Utf8SafeCEscape(report.copied[0].name),
+                      "': ", report.copied[0].reason);
     }
     return absl::InvalidArgumentError(message);
   }

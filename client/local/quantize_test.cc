@@ -328,6 +328,14 @@ TEST_F(QuantizeCommandTest, TheReportIsATableJsonOrYaml) {
   EXPECT_EQ(JsonOfYaml(yaml.out), report);
 }
 
+TEST_F(QuantizeCommandTest, NamesOfTensorsCannotControlTheTerminal) {
+  WriteInput("quantize_in.safetensors", Normal(32 * 16, 3), 32, 16, "a\n\x1b[31m\u00e9");
+  const Outcome table = Quantize({"--format", "nvfp4"});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("\na\\n\\033[31m\u00e9 "));
+  EXPECT_EQ(table.out.find('\x1b'), std::string::npos);
+}
+
 TEST_F(QuantizeCommandTest, ValuesThatAnOptionDoesNotTakeAreUsageErrors) {
   const auto problem = [this](std::vector<std::string> words) {
     words.insert(words.begin(), {"--format", "nvfp4"});

@@ -162,6 +162,19 @@ TEST_F(TrainerProcess, ABadSpecIsRefusedBeforeAnythingIsWritten) {
   EXPECT_FALSE(fs::exists(root_ / "bad"));
 }
 
+TEST_F(TrainerProcess, ADirectoryIsNoSpec) {
+  EXPECT_EQ(Wait(Start("directory", root_)), 2);
+  EXPECT_NE(Chatter("directory").find("cannot read " + root_.string()), std::string::npos)
+      << Chatter("directory");
+}
+
+TEST_F(TrainerProcess, ARankBeyondTheGroupIsRefusedBeforeAnythingIsWritten) {
+  EXPECT_EQ(Wait(Start("beyond", WriteSpec("beyond", {}), {"--rank", "7"})), 2);
+  EXPECT_NE(Chatter("beyond").find("--rank 7 is not below --world 1"), std::string::npos)
+      << Chatter("beyond");
+  EXPECT_FALSE(fs::exists(root_ / "beyond"));
+}
+
 TEST_F(TrainerProcess, MissingDataIsNamed) {
   fs::remove(root_ / "corpus.txt");
   const pid_t child = Start("missing", WriteSpec("missing", {}));

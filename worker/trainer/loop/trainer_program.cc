@@ -71,6 +71,7 @@ absl::StatusOr<nibble::JobSpec> ReadSpec(const std::string& path) {
   // One byte more than is allowed shows that there is too much.
   std::string text(nibble::kMaxJobBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return absl::FailedPreconditionError(absl::StrCat("cannot read ", path));
   text.resize(static_cast<size_t>(file.gcount()));
   absl::StatusOr<nibble::JobSpec> spec = nibble::ParseJobSpec(text);
   if (spec.ok()) return spec;
@@ -369,6 +370,11 @@ int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factor
   if (arguments.rank >= 0 && arguments.world != spec->resources.ranks) {
     (void)Complain(absl::InvalidArgumentError(absl::StrCat(
         "--world ", arguments.world, ", but resources.ranks is ", spec->resources.ranks)));
+    return CodeOf(TrainerExit::kUsage);
+  }
+  if (arguments.rank >= 0 && arguments.rank >= arguments.world) {
+    (void)Complain(absl::InvalidArgumentError(
+        absl::StrCat("--rank ", arguments.rank, " is not below --world ", arguments.world)));
     return CodeOf(TrainerExit::kUsage);
   }
   return CodeOf(RunRankOfAttempts(std::move(arguments), *std::move(spec), factory));
