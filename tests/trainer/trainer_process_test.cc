@@ -142,6 +142,18 @@ TEST_F(TrainerProcess, ATraceHasTheStepsOfEveryRankAndChangesNoResult) {
   }
 }
 
+TEST_F(TrainerProcess, ATraceThatTheRunIsTooShortForIsANotice) {
+  const fs::path file = root_ / "missed.json";
+  const pid_t child = Start("missed", WriteSpec("missed", {.ranks = 2, .steps = 3}),
+                            {"--trace", file.string(), "--trace-steps", "2", "--trace-after", "2"});
+  EXPECT_EQ(Wait(child), 0) << Chatter("missed");
+  EXPECT_FALSE(fs::exists(file));
+  const std::vector<json> notices = EventsOf(Events("missed"), "notice");
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_EQ(notices[0].at("text"),
+            "trace: the run ended with 1 of the steps to trace left, so none is written");
+}
+
 TEST_F(TrainerProcess, SigtermStopsAllRanksAtTheSameStepAndIsReported) {
   const pid_t child = Start("stopped", WriteSpec("stopped", {.ranks = 2, .steps = 1000000}));
   // Waits for a few steps in the log; the timeout of the test bounds the wait.
