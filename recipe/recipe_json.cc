@@ -196,8 +196,7 @@ std::string ToJson(const Timeline& timeline) {
 
 absl::StatusOr<Timeline> TimelineFromJson(std::string_view text) {
   if (NestsDeeperThan(kMaxJsonDepth, text)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("timeline: nested deeper than ", kMaxJsonDepth));
+    return absl::InvalidArgumentError(absl::StrCat("timeline: nested deeper than ", kMaxJsonDepth));
   }
   const Json tree = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (tree.is_discarded()) {

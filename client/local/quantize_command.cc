@@ -119,8 +119,8 @@ std::string Table(const QuantizeFlags& flags, const QuantizeFileOptions& options
   for (const QuantizedTensorReport& tensor : report.tensors) {
     const QuantStats& stats = tensor.stats;
     table.Add({absl::Utf8SafeCEscape(tensor.name), ShapeName(tensor.shape),
-               absl::StrFormat("%.5g", stats.amax),
-               absl::StrFormat("%.5f", stats.relative_error), absl::StrFormat("%.2f", stats.snr_db),
+               absl::StrFormat("%.5g", stats.amax), absl::StrFormat("%.5f", stats.relative_error),
+               absl::StrFormat("%.2f", stats.snr_db),
                absl::StrFormat("%.4f%%", 100 * stats.underflow),
                absl::StrFormat("%.4f%%", 100 * stats.clipped), absl::StrCat(stats.non_finite)});
   }

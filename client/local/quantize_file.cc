@@ -22,9 +22,8 @@ namespace nibble {
 namespace {
 
 absl::Status InTensor(const std::string& name, const absl::Status& status) {
-  return absl::Status(status.code(),
-                      absl::StrCat("tensor '", absl::Utf8SafeCEscape(name),
-                                   "': ", std::string(status.message())));
+  return absl::Status(status.code(), absl::StrCat("tensor '", absl::Utf8SafeCEscape(name),
+                                                  "': ", std::string(status.message())));
 }
 
 template <class T>

@@ -123,8 +123,8 @@ TEST(RunEventsTest, OnlyAFalseMeansThatACheckpointWasNotStored) {
   RunEvents events(true);
   events.Add(Start("2026-01-31T12:00:00.000Z", 0));
   for (const char* stored : {"\"no\"", "null", "[]", "true", "false"}) {
-    events.Add(absl::StrCat(R"({"event":"checkpoint","step":3,"problem":"full","stored":)", stored,
-                            "}"));
+    events.Add(
+        absl::StrCat(R"({"event":"checkpoint","step":3,"problem":"full","stored":)", stored, "}"));
   }
   const RunRecord record = events.Finish();
   ASSERT_EQ(record.notes.size(), 1u);

@@ -81,7 +81,8 @@ absl::StatusOr<ChoiceQuestion> ParseChoiceQuestion(std::string_view line) {
     return absl::InvalidArgumentError(absl::StrFormat("byte %d, 0x%02x, is not UTF-8", bad,
                                                       static_cast<unsigned char>(line[bad])));
   }
-  if (NestsDeeperThan(kMaxJsonLineDepth, line)) return Bad("nested deeper than ", kMaxJsonLineDepth);
+  if (NestsDeeperThan(kMaxJsonLineDepth, line))
+    return Bad("nested deeper than ", kMaxJsonLineDepth);
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (object.is_discarded()) return Bad("is not JSON");
   if (!object.is_object()) return Bad("is ", object.type_name(), ", not an object");
