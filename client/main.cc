@@ -8,11 +8,13 @@
 #include "client/shell/nouns.h"
 #include "client/shell/output.h"
 #include "common/command_line/command_line.h"
+#include "common/files/truncated_files.h"
 #include "common/process/standard_descriptors.h"
 #include "worker/interop/hf_import.h"
 
 int main(int argc, char** argv) {
   nibble::ReserveStandardDescriptors();
+  nibble::ReportTruncatedFiles("nibble: ", nibble::kExitError);
   nibble::CommandLine app("Nibble: pretrain language models in 4-bit floating point", "nibble");
   app.SetVersion(nibble::VersionText());
   app.RequireSubcommand();

@@ -22,12 +22,11 @@ absl::Status Refuse(std::string_view name, std::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat(std::string(name), ": ", std::string(why)));
 }
 
-// Rewrites bare words and checks the depth, in one pass that skips strings.
-absl::StatusOr<std::string> Normalised(std::string_view name, std::string_view text) {
+// Rewrites bare words outside strings.
+std::string Normalised(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   bool inside = false;
-  int depth = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (inside) {
@@ -40,11 +39,6 @@ absl::StatusOr<std::string> Normalised(std::string_view name, std::string_view t
       continue;
     }
     if (c == '"') inside = true;
-    if (c == '{' || c == '[') ++depth;
-    if (c == '}' || c == ']') --depth;
-    if (depth > kMaxJsonDepth) {
-      return Refuse(name, absl::StrCat("nested deeper than ", kMaxJsonDepth));
-    }
     bool word = false;
     for (const std::string_view bare : kBareWords) {
       if (!text.substr(i).starts_with(bare)) continue;
@@ -60,8 +54,28 @@ absl::StatusOr<std::string> Normalised(std::string_view name, std::string_view t
 
 }  // namespace
 
+bool NestsDeeperThan(int most, std::string_view text) {
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {  // to the end of the string
+      for (++i; i < text.size() && text[i] != '"'; ++i) {
+        if (text[i] == '\\') ++i;
+      }
+    } else if (c == '{' || c == '[') {
+      if (++depth > most) return true;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    }
+  }
+  return false;
+}
+
 absl::StatusOr<Json> ParseJsonObject(std::string_view name, std::string_view text) {
-  NIBBLE_ASSIGN_OR_RETURN(const std::string normalised, Normalised(name, text));
+  if (NestsDeeperThan(kMaxJsonDepth, text)) {
+    return Refuse(name, absl::StrCat("nested deeper than ", kMaxJsonDepth));
+  }
+  const std::string normalised = Normalised(text);
   std::vector<std::set<std::string>> open;
   std::string twice;
   const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {

@@ -19,6 +19,12 @@ namespace nibble {
 inline constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 inline constexpr size_t kMaxIndexBytes = size_t{1} << 23;
 inline constexpr int kMaxJsonDepth = 16;
+// Of the lines of data sets and logs, of which only some fields are read.
+inline constexpr int kMaxJsonLineDepth = 64;
+
+// Whether JSON opens more than `most` objects and arrays inside one another. Such a tree takes some
+// seventy times the memory of its text, and nlohmann's dump() recurses over it.
+bool NestsDeeperThan(int most, std::string_view text);
 
 // Parses an object. Python writes infinities and NaN as bare words, which JSON does not have; they
 // are read as {"__float__": "Infinity"}, which is how newer files spell them.

@@ -43,6 +43,14 @@ TEST(ParseJsonObject, DepthIsBounded) {
   EXPECT_FALSE(ParseJsonObject("f", std::string(1 << 20, '[')).ok());
 }
 
+TEST(NestsDeeperThan, CountsWhatIsOpenAtOnceOutsideStrings) {
+  EXPECT_FALSE(NestsDeeperThan(2, R"([{}, {}, [], {"a": "[[[\"[[[\\"}])"));
+  EXPECT_TRUE(NestsDeeperThan(1, R"([{}])"));
+  EXPECT_TRUE(NestsDeeperThan(2, R"(["\\", [[]]])"));
+  EXPECT_TRUE(NestsDeeperThan(100, std::string(1 << 20, '[')));
+  EXPECT_FALSE(NestsDeeperThan(0, "\"\\"));
+}
+
 TEST(ParseJsonObject, AKeyThatIsThereTwiceIsNamed) {
   const auto object = ParseJsonObject("f", R"({"a": {"b": 1}, "c": {"b": 1, "b": 2}})");
   EXPECT_NE(object.status().message().find("\"b\""), absl::string_view::npos) << object.status();

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/json_text.h"
 #include "common/status_macros.h"
 
 namespace nibble {
@@ -194,6 +195,9 @@ std::string ToJson(const Timeline& timeline) {
 }
 
 absl::StatusOr<Timeline> TimelineFromJson(std::string_view text) {
+  if (NestsDeeperThan(kMaxJsonDepth, text)) {
+    return absl::InvalidArgumentError(absl::StrCat("timeline: nested deeper than ", kMaxJsonDepth));
+  }
   const Json tree = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (tree.is_discarded()) {
     return absl::InvalidArgumentError(

@@ -134,6 +134,9 @@ TEST(TimelineJson, AnotherVersionIsRefusedBeforeItsFields) {
   EXPECT_THAT(JsonRefusal("{\"version\":2,\"more\":[]}"),
               AllOf(HasSubstr("version: 2"), HasSubstr("allowed: 1")));
   EXPECT_THAT(JsonRefusal("{\"version\":\"1\",\"revisions\":[]}"), HasSubstr("version: \"1\""));
+  EXPECT_THAT(JsonRefusal("{\"version\":" + std::string(1 << 20, '[') + std::string(1 << 20, ']') +
+                          ",\"revisions\":[]}"),
+              HasSubstr("timeline: nested deeper than 16"));
 }
 
 TEST(TimelineJson, InvariantsAreChecked) {

@@ -20,6 +20,7 @@
 #include "client/shell/spec_input.h"
 #include "common/command_line/command_line.h"
 #include "common/counted.h"
+#include "common/json_text.h"
 #include "common/status_macros.h"
 #include "common/text/table.h"
 #include "common/text/text.h"
@@ -63,6 +64,7 @@ json SummaryJson(const CheckpointSummary& summary) {
 }
 
 json TimelineJson(const CheckpointHeader& header) {
+  if (NestsDeeperThan(kMaxJsonDepth, header.recipe_timeline)) return json();
   json parsed = json::parse(header.recipe_timeline, nullptr, false);
   return parsed.is_discarded() ? json() : parsed;
 }

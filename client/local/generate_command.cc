@@ -1,6 +1,7 @@
 #include "client/local/local_commands.h"
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -219,12 +220,15 @@ void AddGenerateCommand(Command app, int& exit_code, WeightOpener open) {
   command
       .Add("--temperature", request.sampler.temperature,
            "sampling temperature; 0: always the most likely token")
+      .InRange(0.0, std::numeric_limits<double>::max())
       .ShowDefault();
   command.Add("--top-k", request.sampler.top_k, "sample from the N most likely tokens; 0: from all")
+      .AtLeast(0)
       .ShowDefault();
   command
       .Add("--top-p", request.sampler.top_p,
            "sample from the most likely tokens that have this share of the probability")
+      .InRange(0.0, 1.0)
       .ShowDefault();
   command.Add("--seed", request.sampler.seed, "random seed: the same seed gives the same text")
       .ShowDefault();

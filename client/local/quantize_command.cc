@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -117,8 +118,9 @@ std::string Table(const QuantizeFlags& flags, const QuantizeFileOptions& options
       {"tensor", "shape", "amax", "rel.error", "SNR dB", "underflow", "clipped", "non-finite"});
   for (const QuantizedTensorReport& tensor : report.tensors) {
     const QuantStats& stats = tensor.stats;
-    table.Add({tensor.name, ShapeName(tensor.shape), absl::StrFormat("%.5g", stats.amax),
-               absl::StrFormat("%.5f", stats.relative_error), absl::StrFormat("%.2f", stats.snr_db),
+    table.Add({absl::Utf8SafeCEscape(tensor.name), ShapeName(tensor.shape),
+               absl::StrFormat("%.5g", stats.amax), absl::StrFormat("%.5f", stats.relative_error),
+               absl::StrFormat("%.2f", stats.snr_db),
                absl::StrFormat("%.4f%%", 100 * stats.underflow),
                absl::StrFormat("%.4f%%", 100 * stats.clipped), absl::StrCat(stats.non_finite)});
   }
@@ -174,7 +176,8 @@ absl::StatusOr<Reply> Run(const QuantizeFlags& flags) {
     reply.notes.push_back(absl::StrCat("warning: ", non_finite, " values are NaN or infinite"));
   }
   for (const CopiedTensorReport& tensor : report.copied) {
-    reply.notes.push_back(absl::StrCat("tensor '", tensor.name, "' is copied: ", tensor.reason));
+    reply.notes.push_back(absl::StrCat("tensor '", absl::Utf8SafeCEscape(tensor.name),
+                                       "' is copied: ", tensor.reason));
   }
   return reply;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/safetensors/reader.h"
@@ -21,8 +22,8 @@ namespace nibble {
 namespace {
 
 absl::Status InTensor(const std::string& name, const absl::Status& status) {
-  return absl::Status(status.code(),
-                      absl::StrCat("tensor '", name, "': ", std::string(status.message())));
+  return absl::Status(status.code(), absl::StrCat("tensor '", absl::Utf8SafeCEscape(name),
+                                                  "': ", std::string(status.message())));
 }
 
 template <class T>
@@ -129,11 +130,12 @@ absl::StatusOr<QuantHead> QuantizeOne(CpuBackend& backend, const ConstMatrix& x,
   copy.random = options.random;
   copy.statistics = true;
   float own_amax = 0;
+  const float given = options.amax.value_or(0.0f) + 0.0f;  // -0 as 0
   if (options.amax.has_value()) {
     NIBBLE_RETURN_IF_ERROR(backend.Quantize(request));
     NIBBLE_ASSIGN_OR_RETURN(const QuantHead head, backend.ReadHead(out));
     own_amax = head.amax;
-    copy.amax = &*options.amax;
+    copy.amax = &given;
     copy.statistics_amax = &own_amax;
   }
   NIBBLE_RETURN_IF_ERROR(backend.Quantize(request));
@@ -223,7 +225,8 @@ absl::StatusOr<QuantizeFileReport> QuantizeFile(const QuantizeFileOptions& optio
     std::string message = absl::StrCat(options.input, ": none of its ", file.tensors().size(),
                                        " tensors can be quantised");
     if (!report.copied.empty()) {
-      absl::StrAppend(&message, "; '", report.copied[0].name, "': ", report.copied[0].reason);
+      absl::StrAppend(&message, "; '", absl::Utf8SafeCEscape(report.copied[0].name),
+                      "': ", report.copied[0].reason);
     }
     return absl::InvalidArgumentError(message);
   }

@@ -166,6 +166,21 @@ TEST(QuantizeFile, AGivenAmaxIsUsedAndStatisticsStayRight) {
   EXPECT_NEAR(report->tensors[0].stats.relative_error, 0.999, 1e-4);
 }
 
+TEST(QuantizeFile, AnAmaxOfMinusZeroIsZero) {
+  const std::string in = WriteInput("in8", std::vector<float>(32 * 16, 1.0f), 32, 16);
+  for (const float amax : {0.0f, -0.0f}) {
+    QuantizeFileOptions options = Options(in, "out8", Format::kNvfp4);
+    options.amax = amax;
+    const absl::StatusOr<QuantizeFileReport> report = QuantizeFile(options);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->tensors[0].stats.relative_error, 1) << amax;
+    const auto file = SafetensorsFile::Open(options.output);
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_FALSE(std::signbit(Read<float>(*file, "w.amax")[0])) << amax;
+    EXPECT_FALSE(std::signbit(Read<float>(*file, "w.dequantized")[0])) << amax;
+  }
+}
+
 struct Refusal {
   const char* name;
   std::function<void(QuantizeFileOptions&)> change;
@@ -311,6 +326,14 @@ TEST_F(QuantizeCommandTest, TheReportIsATableJsonOrYaml) {
   const Outcome yaml = Quantize({"--format", "nvfp4", "-o", "yaml"});
   ASSERT_EQ(yaml.exit_code, 0) << yaml.err;
   EXPECT_EQ(JsonOfYaml(yaml.out), report);
+}
+
+TEST_F(QuantizeCommandTest, NamesOfTensorsCannotControlTheTerminal) {
+  WriteInput("quantize_in.safetensors", Normal(32 * 16, 3), 32, 16, "a\n\x1b[31m\u00e9");
+  const Outcome table = Quantize({"--format", "nvfp4"});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("\na\\n\\033[31m\u00e9 "));
+  EXPECT_EQ(table.out.find('\x1b'), std::string::npos);
 }
 
 TEST_F(QuantizeCommandTest, ValuesThatAnOptionDoesNotTakeAreUsageErrors) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/json_text.h"
 
 namespace nibble {
 namespace {
@@ -98,7 +99,9 @@ void RunEvents::Add(std::string_view line) {
   if (line.empty()) return;
   ++names_.lines;
   if (!with_precision_ && line.find("\"event\":\"precision\"") != line.npos) return;
-  const EventJson event = EventJson::parse(line, nullptr, false);
+  const EventJson event = NestsDeeperThan(kMaxJsonLineDepth, line)
+                              ? EventJson()
+                              : EventJson::parse(line, nullptr, false);
   const std::string kind = event.is_object() ? WordOf(event, "event") : "";
   if (kind.empty()) {
     ++names_.unreadable;
@@ -150,7 +153,7 @@ void RunEvents::Add(std::string_view line) {
     note(WordOf(event, "text"));
   } else if (kind == "error") {
     note(absl::StrCat(WordOf(event, "code"), ": ", WordOf(event, "message")));
-  } else if (kind == "checkpoint" && event.value("stored", true) == false) {
+  } else if (kind == "checkpoint" && event.contains("stored") && event["stored"] == false) {
     note(absl::StrCat("not stored: ", WordOf(event, "problem")));
   }
 }

@@ -114,7 +114,21 @@ TEST(RunEventsTest, LinesThatAreNoEventsAreCounted) {
   events.Add("(the first 7 bytes are no longer kept)");
   events.Add("[1]");
   events.Add("{}");
-  EXPECT_EQ(events.Finish().unreadable, 3);
+  events.Add(R"({"event":"start","a":)" + std::string(1 << 20, '[') + std::string(1 << 20, ']') +
+             "}");
+  EXPECT_EQ(events.Finish().unreadable, 4);
+}
+
+TEST(RunEventsTest, OnlyAFalseMeansThatACheckpointWasNotStored) {
+  RunEvents events(true);
+  events.Add(Start("2026-01-31T12:00:00.000Z", 0));
+  for (const char* stored : {"\"no\"", "null", "[]", "true", "false"}) {
+    events.Add(
+        absl::StrCat(R"({"event":"checkpoint","step":3,"problem":"full","stored":)", stored, "}"));
+  }
+  const RunRecord record = events.Finish();
+  ASSERT_EQ(record.notes.size(), 1u);
+  EXPECT_EQ(record.notes[0].text, "not stored: full");
 }
 
 TEST(RunEventsTest, WithoutPrecisionItsEventsAreSkipped) {

@@ -24,6 +24,7 @@
 #include "absl/types/span.h"
 #include "common/bytes.h"
 #include "common/errno_error.h"
+#include "common/files/truncated_files.h"
 #include "common/safetensors/dtype.h"
 #include "common/safetensors/header.h"
 #include "common/safetensors/limits.h"
@@ -112,6 +113,7 @@ absl::Status CheckCoverage(const std::vector<HeaderEntry>& entries, uint64_t pay
 }  // namespace
 
 void SafetensorsFile::Unmapper::operator()(void* address) const {
+  ForgetMapping(address);
   // Fails only for an address that was never mapped, which the type rules out.
   (void)munmap(address, size);
 }
@@ -176,6 +178,7 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
     if (address == MAP_FAILED) {
       return ErrnoError(errno, absl::StrCat("mapping the ", size, " bytes of"), path);
     }
+    NoteMapping(address, size, path);
     mapping = Mapping(address, Unmapper{size});
   }
   absl::StatusOr<SafetensorsFile> file =

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/files/truncated_files.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -255,6 +257,20 @@ TEST(SafetensorsReader, OpenedFileKeepsItsMappingThroughAMoveAndAnUnlink) {
   const SafetensorsFile moved = *std::move(file);
   EXPECT_EQ(moved.Find("w"), tensor);
   EXPECT_EQ(Text(*tensor), std::string_view("\0\1\2\3", 4));
+}
+
+TEST(SafetensorsReaderDeathTest, AFileThatIsTruncatedWhileItIsReadIsNamed) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/truncated_test.", getpid());
+  std::ofstream(path, std::ios::binary)
+      << File("{" + Entry("w", "U8", "1048576", "0,1048576") + "}", 1 << 20);
+  EXPECT_EXIT(
+      {
+        ReportTruncatedFiles("program: ", 3);
+        const auto file = SafetensorsFile::Open(path);
+        std::exit(truncate(path.c_str(), 5000) == 0 && Text(*file->Find("w")).back() == 0);
+      },
+      testing::ExitedWithCode(3), "program: .*/truncated_test.*: truncated while it was read");
+  ASSERT_EQ(unlink(path.c_str()), 0);
 }
 
 TEST(SafetensorsReader, OpenNamesThePathInEveryError) {

@@ -142,6 +142,18 @@ TEST_F(TrainerProcess, ATraceHasTheStepsOfEveryRankAndChangesNoResult) {
   }
 }
 
+TEST_F(TrainerProcess, ATraceThatTheRunIsTooShortForIsANotice) {
+  const fs::path file = root_ / "missed.json";
+  const pid_t child = Start("missed", WriteSpec("missed", {.ranks = 2, .steps = 3}),
+                            {"--trace", file.string(), "--trace-steps", "2", "--trace-after", "2"});
+  EXPECT_EQ(Wait(child), 0) << Chatter("missed");
+  EXPECT_FALSE(fs::exists(file));
+  const std::vector<json> notices = EventsOf(Events("missed"), "notice");
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_EQ(notices[0].at("text"),
+            "trace: the run ended with 1 of the steps to trace left, so none is written");
+}
+
 TEST_F(TrainerProcess, SigtermStopsAllRanksAtTheSameStepAndIsReported) {
   const pid_t child = Start("stopped", WriteSpec("stopped", {.ranks = 2, .steps = 1000000}));
   // Waits for a few steps in the log; the timeout of the test bounds the wait.
@@ -160,6 +172,19 @@ TEST_F(TrainerProcess, ABadSpecIsRefusedBeforeAnythingIsWritten) {
   EXPECT_EQ(Wait(child), 2);
   EXPECT_NE(Chatter("bad").find("nvfp4"), std::string::npos) << Chatter("bad");
   EXPECT_FALSE(fs::exists(root_ / "bad"));
+}
+
+TEST_F(TrainerProcess, ADirectoryIsNoSpec) {
+  EXPECT_EQ(Wait(Start("directory", root_)), 2);
+  EXPECT_NE(Chatter("directory").find("cannot read " + root_.string()), std::string::npos)
+      << Chatter("directory");
+}
+
+TEST_F(TrainerProcess, ARankBeyondTheGroupIsRefusedBeforeAnythingIsWritten) {
+  EXPECT_EQ(Wait(Start("beyond", WriteSpec("beyond", {}), {"--rank", "7"})), 2);
+  EXPECT_NE(Chatter("beyond").find("--rank 7 is not below --world 1"), std::string::npos)
+      << Chatter("beyond");
+  EXPECT_FALSE(fs::exists(root_ / "beyond"));
 }
 
 TEST_F(TrainerProcess, MissingDataIsNamed) {

@@ -42,11 +42,15 @@ template <class From>
 absl::StatusOr<StoredFile> Describe(const std::string& directory, const std::string& name,
                                     From from) {
   const std::string path = absl::StrCat(directory, "/", name);
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // O_NONBLOCK so that a pipe is refused below instead of waiting here for its writer.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return ErrnoError(errno, "opening", path);
   const absl::Cleanup close_fd = [fd] { (void)close(fd); };
   struct stat info = {};
   if (fstat(fd, &info) != 0) return ErrnoError(errno, "examining", path);
+  if (!S_ISREG(info.st_mode)) {
+    return absl::DataLossError(absl::StrCat(path, " is not a regular file"));
+  }
   StoredFile file = {.name = name, .bytes = info.st_size};
   file.checked_from = from(file.bytes);
   for (int64_t at = file.checked_from; at < file.bytes;) {

@@ -1,5 +1,7 @@
 // Thousands of damages to the files of a store, one at a time: each is found and named, or is
 // harmless; no wrong byte is ever returned; and an intact checkpoint is used if there is one.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -248,6 +250,19 @@ TEST_F(StoreDamageTest, EveryRemovedOrEmptiedFileIsDetectedOrHarmless) {
       Restore(path_, files_);
     }
   }
+}
+
+TEST_F(StoreDamageTest, APipeInPlaceOfAFileIsDamageAndKeepsNobodyWaiting) {
+  for (const auto& [path, content] : files_) {
+    if (!absl::EndsWith(path, ".sst") && !absl::EndsWith(path, "/CURRENT")) continue;
+    std::filesystem::remove(path);
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  }
+  const auto store = CheckpointStore::Open(path_, TestOptions());
+  ASSERT_TRUE(store.ok()) << store.status();
+  const absl::Status status = (*store)->LatestGood().status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is not a regular file"));
 }
 
 TEST_F(StoreDamageTest, ReadingADamagedStoreChangesNothingInIt) {

@@ -32,11 +32,13 @@ namespace {
 constexpr std::array<absl::string_view, 3> kPrefixes = {"writing-", "step-", "deleted-"};
 constexpr absl::string_view kShardPrefix = "shard-";
 
-// Consumes a number of digits only, and `end` after it.
+// Consumes a number of digits only, and `end` after it. Numbers stay far from overflow: a store
+// counts on from the largest serial and attempt that it finds.
 std::optional<int64_t> TakeNumber(absl::string_view& name, absl::string_view end) {
+  constexpr int64_t kLargest = int64_t{1} << 62;
   const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
   int64_t value = 0;
-  if (!absl::SimpleAtoi(name.substr(0, digits), &value)) return std::nullopt;
+  if (!absl::SimpleAtoi(name.substr(0, digits), &value) || value > kLargest) return std::nullopt;
   name.remove_prefix(digits);
   if (!absl::ConsumePrefix(&name, end)) return std::nullopt;
   return value;

@@ -35,7 +35,10 @@ TEST(StoreLayoutTest, OtherNamesAreNotParsed) {
        {"", "step-", "step-40-attempt-2-7", "step-000000000040-attempt-0002-00000007x",
         "step-000000000040-attempt-0002-", "Step-000000000040-attempt-0002-00000007",
         "step-00000000004a-attempt-0002-00000007",
-        "step-99999999999999999999-attempt-0002-00000007", "lost+found"}) {
+        "step-99999999999999999999-attempt-0002-00000007", "lost+found",
+        // The next number would overflow.
+        "step-000000000040-attempt-0002-9223372036854775807",
+        "step-000000000040-attempt-9223372036854775807-00000007"}) {
     EXPECT_EQ(ParseDirectoryName(name), std::nullopt) << name;
   }
   for (const char* name : {"shard-", "shard-1", "shard-00001-chunks-0", "shard-9999999999"}) {

@@ -22,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/errno_error.h"
+#include "common/json_text.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "worker/corpus/expanded_file.h"
@@ -213,6 +214,9 @@ absl::Status ForEachObject(const std::string& file, std::string_view text, const
     };
     if (line.size() > kMaxLineBytes) {
       return refuse(absl::StrCat(line.size(), " bytes, more than ", kMaxLineBytes));
+    }
+    if (NestsDeeperThan(kMaxJsonLineDepth, line)) {
+      return refuse(absl::StrCat("nested deeper than ", kMaxJsonLineDepth));
     }
     const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (object.is_discarded()) return refuse("not JSON");

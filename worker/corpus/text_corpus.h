@@ -75,7 +75,8 @@ struct CorpusDocument {
 
 // Feeds every document of the files to the sink, except empty lines and objects with empty text.
 // Stops at the first error: the sink's, a file's, or InvalidArgument with file and offset for a
-// zero byte (not text), or with file and line for JSON without the text field.
+// zero byte (not text), or with file and line for JSON without the text field, or nested deeper
+// than kMaxJsonLineDepth.
 absl::Status ForEachDocument(absl::Span<const std::string> files, const DocumentSplit& split,
                              absl::FunctionRef<absl::Status(const CorpusDocument&)> sink);
 

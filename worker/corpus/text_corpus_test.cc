@@ -294,6 +294,9 @@ TEST_F(ExpandedTest, AJsonLineWithoutADocumentIsRefusedByItsLine) {
               HasSubstr("line 2: it has no field 'text'; text_field names the one to read"));
   EXPECT_THAT(message("{\"text\": 7}"), HasSubstr("its field 'text' is not a string"));
   EXPECT_THAT(message("{\"text\": \"a\\u0000\"}"), HasSubstr("byte 1 of its field"));
+  EXPECT_THAT(message("{\"text\": \"a\", \"b\": " + std::string(1 << 20, '[') +
+                      std::string(1 << 20, ']') + "}"),
+              HasSubstr("line 2: nested deeper than 64"));
 }
 
 TEST_F(TextCorpusTest, ExtensionsOfOtherDataAreRefused) {

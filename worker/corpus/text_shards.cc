@@ -304,13 +304,18 @@ absl::StatusOr<PreparedText> PrepareText(const PrepareTextOptions& options,
   std::partial_sum(ends.begin(), ends.end(), ends.begin());
   NIBBLE_RETURN_IF_ERROR(
       Pipeline(options, tokenizer, hold_out, files, ends, train, validation).Run());
+  const int64_t documents = train.writer->documents() +
+                            (validation.writer == nullptr ? 0 : validation.writer->documents());
+  if (documents == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("inputs: none of the %d files has text", files.size()));
+  }
   for (const Output* output : outputs) {
     if (output->writer->documents() > 0) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s would have no document: validation_fraction %g with seed %d gives it none of the %d",
-        output->writer->path(), options.validation_fraction, options.seed,
-        train.writer->documents() +
-            (validation.writer == nullptr ? 0 : validation.writer->documents())));
+        "%s would have no document: validation_fraction %g with seed %d gives it none of the %d; "
+        "change the fraction or the seed",
+        output->writer->path(), options.validation_fraction, options.seed, documents));
   }
 
   PreparedText prepared{.files = static_cast<int64_t>(files.size()), .train = Describe(train)};

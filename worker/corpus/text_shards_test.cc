@@ -405,7 +405,12 @@ TEST_F(TextShardsTest, AShardWithoutDocumentsIsAnErrorThatNamesIt) {
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("validation"), HasSubstr("300")));
   options_.validation_fraction = 1 - 1e-9;
   status = PrepareText(options_, ByteTokenizer()).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("train.tokens"));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("train.tokens"), HasSubstr("change the fraction or the seed")));
+  WriteFile(directory_.Path("empty.txt"), "");
+  options_.inputs = {directory_.Path("empty.txt")};
+  status = PrepareText(options_, ByteTokenizer()).status();
+  EXPECT_EQ(std::string(status.message()), "inputs: none of the 1 files has text");
   EXPECT_THAT(Outputs(), IsEmpty());
 }
 

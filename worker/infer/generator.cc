@@ -249,8 +249,9 @@ absl::StatusOr<Generated> Generate(
   absl::Status status = Check(decoder, prompt, options);
   if (!status.ok()) return status;
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());
-  // The last token drawn is never decoded.
-  const int64_t length = prompt_tokens + options.max_tokens - 1;
+  // The last token drawn is never decoded. A sum beyond 64 bits is too long, too.
+  const int64_t room = std::numeric_limits<int64_t>::max() - prompt_tokens;
+  const int64_t length = prompt_tokens + std::min(options.max_tokens - 1, room);
   NIBBLE_RETURN_IF_ERROR(decoder.CheckLength(length));
   const bool several = options.samples > 1;
   NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<SequenceState> after_prompt,

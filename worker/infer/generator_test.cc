@@ -97,6 +97,8 @@ TEST_F(GeneratorTest, InvalidRequestsAreRefusedBeforeAnythingRuns) {
   };
   EXPECT_THAT(message({.max_tokens = 46}),
               HasSubstr("a sequence of 65 tokens is over max_sequence, 64"));
+  EXPECT_THAT(message({.max_tokens = std::numeric_limits<int64_t>::max()}),
+              HasSubstr("tokens is over max_sequence, 64"));
   EXPECT_EQ(message({.max_tokens = 45}), "");
   EXPECT_THAT(message({.max_tokens = 0}), HasSubstr("max_tokens: 0 is below 1"));
   EXPECT_THAT(message({.max_tokens = 1, .samples = 0}), HasSubstr("samples: 0 is below 1"));

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/errno_error.h"
+#include "common/json_text.h"
 #include "common/status_macros.h"
 #include "worker/trainer/data/unicode.h"
 
@@ -62,8 +63,7 @@ absl::Status ReadGold(const Json& object, ChoiceQuestion& question) {
   const char* used = nullptr;
   NIBBLE_ASSIGN_OR_RETURN(const Json* const gold, Field(object, "gold", "label", &used));
   if (!gold->is_number_integer()) {
-    return Bad(used, ": ", gold->dump(-1, ' ', false, Json::error_handler_t::replace),
-               " is not a whole number");
+    return Bad(used, ": ", BriefJson(*gold), " is not a whole number");
   }
   const auto count = static_cast<int64_t>(question.choices.size());
   // A number beyond int64 is parsed as unsigned.
@@ -81,6 +81,8 @@ absl::StatusOr<ChoiceQuestion> ParseChoiceQuestion(std::string_view line) {
     return absl::InvalidArgumentError(absl::StrFormat("byte %d, 0x%02x, is not UTF-8", bad,
                                                       static_cast<unsigned char>(line[bad])));
   }
+  if (NestsDeeperThan(kMaxJsonLineDepth, line))
+    return Bad("nested deeper than ", kMaxJsonLineDepth);
   const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (object.is_discarded()) return Bad("is not JSON");
   if (!object.is_object()) return Bad("is ", object.type_name(), ", not an object");

@@ -13,6 +13,7 @@
 namespace nibble {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string Refusal(const std::string& line) {
@@ -55,6 +56,12 @@ TEST(ChoiceFile, ErrorsNameTheField) {
   EXPECT_THAT(Refusal(R"({"context": "a", "choices": ["b"]})"), HasSubstr("gold: missing"));
   EXPECT_THAT(Refusal(R"({"context": "a", "choices": ["b"], "gold": 1})"),
               HasSubstr("gold: 1 is not in [0, 1), the choices"));
+  EXPECT_THAT(Refusal(R"({"context": "a", "choices": ["b"], "gold": [[1], ")" +
+                      std::string(1000, 'x') + R"("]})"),
+              AllOf(HasSubstr("gold: [[1],\"xxx"), HasSubstr("... is not a whole number")));
+  EXPECT_THAT(Refusal(R"({"context": "a", "choices": ["b"], "gold": )" + std::string(1 << 20, '[') +
+                      std::string(1 << 20, ']') + "}"),
+              HasSubstr("nested deeper than 64"));
   EXPECT_THAT(Refusal(R"({"context": "a", "choices": ["b"], "label": -1})"),
               HasSubstr("label: -1 is not in [0, 1)"));
   EXPECT_THAT(Refusal(R"({"context": "a", "choices": ["b"], "label": 18446744073709551615})"),

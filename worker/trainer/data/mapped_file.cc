@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/errno_error.h"
-#include "worker/trainer/data/truncated_files.h"
+#include "common/files/truncated_files.h"
 
 namespace nibble {
 

@@ -118,6 +118,10 @@ absl::Status ReadPiece(std::string_view bytes, SentencePieceFacts& facts, Parts&
     if (field.number != kPieceType) return absl::OkStatus();
     return ReadEnum("pieces: type", field.value, PieceType::kByte, piece.type);
   }));
+  if (!std::isfinite(piece.score)) {
+    return absl::InvalidArgumentError(absl::StrFormat("pieces: the score of piece %d is %g",
+                                                      facts.pieces.size() - 1, piece.score));
+  }
   const bool unused = piece.type == PieceType::kUnused;
   // Pieces of other types never occur in a text.
   if (piece.type != PieceType::kNormal && piece.type != PieceType::kUserDefined && !unused) {

@@ -100,6 +100,10 @@ TEST(SentencePieceModel, MissingAndMalformedFieldsAreNamed) {
       {Piece("a") + Field(2, "\x98"), "trainer_spec: no valid field"},
       {Piece("a") + Field(3, "\x25"), "normalizer_spec: no valid field"},
       {Piece("a", 7), "pieces: type is 7, not in [1, 6]"},
+      {Piece("a") + Field(1, Field(1, "b") + std::string("\x15\x00\x00\xc0\x7f", 5)),
+       "pieces: the score of piece 1 is nan"},
+      {Field(1, Field(1, "b") + std::string("\x15\x00\x00\x80\xff", 5)),
+       "pieces: the score of piece 0 is -inf"},
       {Piece("a") + Field(2, Number(3, 5)), "trainer_spec: model_type is 5, not in [1, 4]"},
   };
   for (const auto& one : kCases) {

@@ -345,6 +345,9 @@ absl::StatusOr<RunSummary> JobRun::Execute() {
     checkpoints_->Wait();
   }
   const int64_t next = trainer().next_step();
+  if (const absl::Status traced = trace_.End(); !traced.ok()) {
+    reporter_->Notice(next, std::string(traced.message()));
+  }
   if (!status.ok()) {
     reporter_->Write(ErrorEvent{.step = next,
                                 .code = absl::StatusCodeToString(status.code()),

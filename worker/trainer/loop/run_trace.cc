@@ -111,6 +111,14 @@ absl::Status RunTrace::AfterStep(Trainer& trainer) {
   return std::exchange(receiver_, nullptr)(events);
 }
 
+absl::Status RunTrace::End() {
+  if (left_ == 0) return absl::OkStatus();
+  const absl::Status missed = absl::FailedPreconditionError(absl::StrCat(
+      "trace: the run ended with ", left_, " of the steps to trace left, so none is written"));
+  left_ = 0;
+  return std::exchange(receiver_, nullptr)(missed);
+}
+
 absl::StatusOr<std::string> RunTrace::Finish() {
   RankTrace trace = {.rank = collective_.rank(), .first_step = first_step_};
   NIBBLE_ASSIGN_OR_RETURN(trace.spans, recorder_.End());

@@ -52,6 +52,9 @@ class RunTrace {
   // the run's.
   absl::Status BeforeStep(Trainer& trainer);
   absl::Status AfterStep(Trainer& trainer);
+  // After the last step: FailedPrecondition if it came before those to trace, of which the receiver
+  // then gets none.
+  absl::Status End();
 
   // Runs something of the host, which becomes a span.
   template <class Run>

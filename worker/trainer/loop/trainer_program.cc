@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/command_line/command_line.h"
+#include "common/files/truncated_files.h"
 #include "common/process/standard_descriptors.h"
 #include "common/status_macros.h"
 #include "common/version/build_version.h"
@@ -29,7 +30,6 @@
 #include "worker/trainer/comm/gloo_collective.h"
 #include "worker/trainer/comm/launch_local.h"
 #include "worker/trainer/comm/signal_block.h"
-#include "worker/trainer/data/truncated_files.h"
 #include "worker/trainer/loop/local_checkpoints.h"
 #include "worker/trainer/loop/run_job.h"
 #include "worker/trainer/report/progress.h"
@@ -72,6 +72,7 @@ absl::StatusOr<nibble::JobSpec> ReadSpec(const std::string& path) {
   // One byte more than is allowed shows that there is too much.
   std::string text(nibble::kMaxJobBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) return absl::FailedPreconditionError(absl::StrCat("cannot read ", path));
   text.resize(static_cast<size_t>(file.gcount()));
   absl::StatusOr<nibble::JobSpec> spec = nibble::ParseJobSpec(text);
   if (spec.ok()) return spec;
@@ -377,6 +378,11 @@ int nibble::RunTrainerProgram(int argc, char** argv, const DeviceFactory& factor
   if (arguments.rank >= 0 && arguments.world != spec->resources.ranks) {
     (void)Complain(absl::InvalidArgumentError(absl::StrCat(
         "--world ", arguments.world, ", but resources.ranks is ", spec->resources.ranks)));
+    return CodeOf(TrainerExit::kUsage);
+  }
+  if (arguments.rank >= 0 && arguments.rank >= arguments.world) {
+    (void)Complain(absl::InvalidArgumentError(
+        absl::StrCat("--rank ", arguments.rank, " is not below --world ", arguments.world)));
     return CodeOf(TrainerExit::kUsage);
   }
   return CodeOf(RunRankOfAttempts(std::move(arguments), *std::move(spec), factory));

@@ -1,4 +1,4 @@
-#include "worker/trainer/data/truncated_files.h"
+#include "common/files/truncated_files.h"
 
 #include <signal.h>
 #include <unistd.h>

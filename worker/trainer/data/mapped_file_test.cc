@@ -1,6 +1,4 @@
-#include "worker/trainer/data/truncated_files.h"
-
-#include <signal.h>
+#include "worker/trainer/data/mapped_file.h"
 
 #include <cstddef>
 #include <cstdlib>
@@ -8,9 +6,9 @@
 #include <string>
 
 #include "common/files/files_testing.h"
+#include "common/files/truncated_files.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/data/data_testing.h"
-#include "worker/trainer/data/mapped_file.h"
 
 namespace nibble {
 namespace {
@@ -21,7 +19,7 @@ int SumOf(absl::Span<const std::byte> bytes) {
   return sum;
 }
 
-TEST(TruncatedFilesDeathTest, AFileThatIsTruncatedWhileItIsReadIsNamed) {
+TEST(MappedFileDeathTest, AFileThatIsTruncatedWhileItIsReadIsNamed) {
   const TempDirectory directory;
   const std::string path = directory.Path("tokens");
   WriteFile(path, std::string(1 << 20, 'a'));
@@ -36,17 +34,7 @@ TEST(TruncatedFilesDeathTest, AFileThatIsTruncatedWhileItIsReadIsNamed) {
       testing::ExitedWithCode(3), "program: .*/tokens: truncated while it was read");
 }
 
-TEST(TruncatedFilesDeathTest, AnyOtherBusErrorEndsTheProcessAsBefore) {
-  EXPECT_EXIT(
-      {
-        ReportTruncatedFiles("program: ", 3);
-        raise(SIGBUS);
-        raise(SIGBUS);
-      },
-      testing::KilledBySignal(SIGBUS), "");
-}
-
-TEST(TruncatedFilesTest, AFileThatIsNoLongerMappedIsForgotten) {
+TEST(MappedFileDeathTest, AFileThatIsNoLongerMappedIsForgotten) {
   const TempDirectory directory;
   const std::string path = directory.Path("tokens");
   WriteFile(path, "tokens");

@@ -3,8 +3,8 @@
 //
 // Thread-safety: ReportTruncatedFiles, once at the beginning of a program; the rest from any
 // thread.
-#ifndef NIBBLE_WORKER_TRAINER_DATA_TRUNCATED_FILES_H_
-#define NIBBLE_WORKER_TRAINER_DATA_TRUNCATED_FILES_H_
+#ifndef NIBBLE_COMMON_FILES_TRUNCATED_FILES_H_
+#define NIBBLE_COMMON_FILES_TRUNCATED_FILES_H_
 
 #include <cstddef>
 #include <string>
@@ -16,10 +16,10 @@ namespace nibble {
 // SIGBUS ends it as before. `prefix` is kept.
 void ReportTruncatedFiles(const char* prefix, int exit_code);
 
-// For MappedFile.
+// For MappedFile and SafetensorsFile.
 void NoteMapping(const void* begin, size_t size, const std::string& path);
 void ForgetMapping(const void* begin);
 
 }  // namespace nibble
 
-#endif  // NIBBLE_WORKER_TRAINER_DATA_TRUNCATED_FILES_H_
+#endif  // NIBBLE_COMMON_FILES_TRUNCATED_FILES_H_
