@@ -1,6 +1,7 @@
 #include "worker/trainer/data/sentencepiece_model.h"
 
 #include <bit>
+#include <cmath>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
