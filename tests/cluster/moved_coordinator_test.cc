@@ -91,7 +91,7 @@ class OtherMachine {
 
 enum class From { kVolume, kBackup, kStandby };
 
-const char* NameOf(From from) {
+const char* SourceName(From from) {
   switch (from) {
     case From::kVolume:
       return "Volume";
@@ -170,7 +170,7 @@ TEST_P(MovedCoordinator, RanksNeverStopAndTheClusterIsWholeWithinAMinute) {
   })) << bed.Story(job);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - lost).count();
-  std::printf("recovered from the %s in %.1f s\n", NameOf(GetParam()), seconds);
+  std::printf("recovered from the %s in %.1f s\n", SourceName(GetParam()), seconds);
   EXPECT_LT(seconds, kMostSeconds);
   for (const auto& rank : ranks) EXPECT_TRUE(IsAlive(rank.process)) << bed.Story(job);
   if (from_backup) {
@@ -187,7 +187,7 @@ TEST_P(MovedCoordinator, RanksNeverStopAndTheClusterIsWholeWithinAMinute) {
 
 INSTANTIATE_TEST_SUITE_P(Store, MovedCoordinator,
                          testing::Values(From::kVolume, From::kBackup, From::kStandby),
-                         [](const auto& info) { return NameOf(info.param); });
+                         [](const auto& info) { return SourceName(info.param); });
 
 TEST(Standby, EndsWellOnASignalAndDoesNotBeginAStore) {
   ClusterBed bed({.workers = 1});
