@@ -57,7 +57,8 @@ absl::StatusOr<std::vector<File>> FilesOf(const std::string& directory) {
   fs::recursive_directory_iterator at(directory, error);
   for (; !error && at != fs::recursive_directory_iterator(); at.increment(error)) {
     const fs::file_status status = at->symlink_status(error);
-    if (error || fs::is_directory(status)) continue;
+    if (error) break;
+    if (fs::is_directory(status)) continue;
     const std::string name = at->path().lexically_relative(directory).string();
     if (!IsUtf8(name)) {
       return absl::FailedPreconditionError(

@@ -85,6 +85,8 @@ constexpr AccessRow kRows[] = {
     {"/grpc.health.v1.Health/Watch", kEverybody, kNothing},
 };
 
+constexpr AccessRow kTraceRow = {"/nibble.v1.Coordinator/StreamLogs", kSubmitter, kJob, true};
+
 #undef NIBBLE_READ
 #undef NIBBLE_OWN
 #undef NIBBLE_OPERATE
@@ -124,7 +126,13 @@ std::string CheckpointText(const Message& ref) {
 
 absl::Span<const AccessRow> AccessTable() { return kRows; }
 
-const AccessRow* FindAccess(absl::string_view call) {
+const AccessRow* FindAccess(absl::string_view call, const Message* request) {
+  if (request != nullptr && call == kTraceRow.call) {
+    const auto* const steps = FieldOf(*request, "trace_steps", FieldDescriptor::CPPTYPE_INT32);
+    if (steps != nullptr && request->GetReflection()->GetInt32(*request, steps) != 0) {
+      return &kTraceRow;
+    }
+  }
   static const auto* const rows = [] {
     auto* const made = new absl::flat_hash_map<absl::string_view, const AccessRow*>;
     for (const AccessRow& row : kRows) made->emplace(row.call, &row);

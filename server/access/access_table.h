@@ -36,8 +36,10 @@ struct AccessRow {
 
 absl::Span<const AccessRow> AccessTable();
 
-// Null: there is no such call.
-const AccessRow* FindAccess(absl::string_view call);
+// Null: there is no such call. A request for a trace, which delays the steps of the job, needs what
+// a change of the job does.
+const AccessRow* FindAccess(absl::string_view call,
+                            const google::protobuf::Message* request = nullptr);
 
 // "viewer"; "nobody" for ROLE_UNSPECIFIED.
 std::string RoleText(v1::Role role);

@@ -74,6 +74,17 @@ TEST(AccessTable, ChangesNeedMoreThanAViewer) {
   });
 }
 
+TEST(AccessTable, ATraceNeedsWhatAChangeOfTheJobDoes) {
+  const std::string call = "/nibble.v1.Coordinator/StreamLogs";
+  v1::StreamLogsRequest request;
+  EXPECT_EQ(FindAccess(call, &request)->role, v1::ROLE_VIEWER);
+  request.set_trace_steps(2);
+  const AccessRow* const row = FindAccess(call, &request);
+  EXPECT_EQ(row->role, v1::ROLE_SUBMITTER);
+  EXPECT_TRUE(row->own_job);
+  EXPECT_EQ(row->scope, JobScope::kJob);
+}
+
 TEST(AccessTable, ASubmittersChangesOfJobsAreOfItsOwn) {
   ForEachCall([&](const std::string& call, const MethodDescriptor& method) {
     const AccessRow* const row = FindAccess(call);

@@ -28,7 +28,7 @@
 
 namespace nibble {
 
-inline constexpr size_t kMaxAlertBodyBytes = size_t{256} << 10;
+inline constexpr size_t kMaxAlertBodyBytes = size_t{1} << 20;
 inline constexpr size_t kMaxAlertsAtOnce = 256;
 inline constexpr size_t kMaxAlertLabels = 64;
 inline constexpr size_t kMaxAlertInstances = 20'000;  // of all jobs, that fire

@@ -81,7 +81,7 @@ std::string ProjectsText(const AccessCaller& caller) {
 
 absl::Status Admission::CheckRights(const CallerIdentity& caller, const char* call,
                                     const google::protobuf::Message* request) const {
-  const AccessRow* const row = FindAccess(call);
+  const AccessRow* const row = FindAccess(call, request);
   if (row == nullptr) {
     return absl::PermissionDeniedError(absl::StrCat(call, ": no role may make this call"));
   }
