@@ -98,6 +98,7 @@ constexpr FieldLimit kLimits[] = {
     {"members", kMaxRanks},
     {"resume_shards", kMaxRanks},
     {"DesiredTask.shards", kMaxRanks},
+    {"DesiredTask.store", kMaxNameBytes},
     {"allowed_ranks", kMaxAllowedRanks},
     {"Recipe.set", kMaxSettings},
     {"RecipeChange.set", kMaxSettings},

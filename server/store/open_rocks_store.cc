@@ -139,8 +139,8 @@ absl::StatusOr<uint64_t> CheckContent(rocksdb::FileSystem& fs, const StoreDb& db
   NIBBLE_RETURN_IF_ERROR(CheckNoGap(fs, db, view, last));
   const absl::StatusOr<std::string> stored = view.Get(Table::kMeta, kMetaCluster);
   if (!stored.ok()) {
-    return absl::DataLossError(
-        absl::StrCat(db.path(), " does not name its cluster: ", stored.status().message()));
+    return absl::DataLossError(absl::StrCat(db.path(), " does not name its cluster: ",
+                                            stored.status().message(), "; ", LogsOf(fs, db)));
   }
   NIBBLE_RETURN_IF_ERROR(CheckSameCluster(db.path(), *stored, cluster));
   return last;
