@@ -347,8 +347,9 @@ TEST_F(ClaimAttackTest, EveryFieldOfAReportIsBoundedByName) {
                [](auto& worker) {
                  for (int i = 0; i < 2; ++i) worker.add_labels()->set_key("a");
                }),
+      // Of a newer worker, a value that is not known counts as unset.
       identity(
-          "identity.hardware.device: 99",
+          "identity.hardware.device: 0",
           [](auto& worker) { worker.mutable_hardware()->set_device(static_cast<v1::Device>(99)); }),
       identity("identity.hardware.memory_bytes: -1",
                [](auto& worker) { worker.mutable_hardware()->set_memory_bytes(-1); }),
