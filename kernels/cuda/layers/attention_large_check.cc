@@ -212,7 +212,7 @@ void TimeRows(LayerCheck& check) {
     layout.continued = pieces;
     check.Time(
         absl::StrCat("decode ", sequences, " x ", keys, " keys, heads 16/8 x 128"),
-        4.0 * static_cast<double>(sequences * elements), 0, [&](int) {
+        4.0 * static_cast<double>(sequences * elements), 0, [&, sequences = sequences](int) {
           return ops.Forward(
               {.shape = shape,
                .layout = layout,
