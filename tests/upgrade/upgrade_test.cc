@@ -183,8 +183,8 @@ ShellResult OpenWithRelease(const fs::path& store) {
                             " --cluster local --listen 127.0.0.1:0 --http '' 2>&1"));
 }
 
-// The daemons go back before the coordinator, which does not open a store with what only newer
-// daemons report of themselves.
+// The coordinator goes back before a daemon was replaced: what newer daemons report of themselves,
+// and the specs in newer ranks' checkpoints, may have fields that older programs refuse.
 TEST_F(Upgrade, TheReleaseRefusesAStoreOfANewerFormatByNameAndTheSameFormatGoesBack) {
   ClusterBed bed(Of(ReleasePrograms()));
   const std::string job = bed.Submit(Spec());
@@ -193,14 +193,7 @@ TEST_F(Upgrade, TheReleaseRefusesAStoreOfANewerFormatByNameAndTheSameFormatGoesB
   const int old_version = StoreVersion(store);
   ASSERT_GT(old_version, 0) << TextOf(store / "STORE");
   Replace(bed, kCoordinatorRole, TestPrograms());
-  for (const ClusterPrograms& programs : {TestPrograms(), ReleasePrograms()}) {
-    for (int number = 3; number >= 1; --number) {
-      Replace(bed, WorkerRole(number), programs);
-      bed.ExpectProgress(job);
-    }
-    ExpectServes(bed, job);
-  }
-  EXPECT_EQ(WorkersOfRelease(bed), 3);
+  ExpectServes(bed, job);
   StopPod(bed, kCoordinatorRole);
   const int new_version = StoreVersion(store);
 
