@@ -1,6 +1,7 @@
-# Makes jobs of the documentation small enough for a test. Steps stay, since commands name them.
-s/^\( *batch:\) 16$/\1 4/
-s/^\( *sequence:\) 256$/\1 64/
+# Makes jobs of the documentation small enough for a test. Steps stay, since commands name them, and take a dozen milliseconds: commands have to reach a job
+# while it runs, and a checkpoint that is due while another is stored is taken some steps later.
+s/^\( *batch:\) 16$/\1 8/
+s/^\( *sequence:\) 256$/\1 128/
 s/^training:$/resources: {threads: 1}\
 training:/
 s/--train-tokenizer 4096/--train-tokenizer 512/
