@@ -135,9 +135,8 @@ fi
 if ((tsan)); then
   stage "test: coordinator, daemon, their link and collectives under the thread sanitizer"
   # Rooms that share data between threads: pure ones have none. Without the tests that link the layer kernels, as above,
-  # without Gloo between four processes, which takes minutes here, and without server/service: once a stream was reset, Debian's
-  # gRPC, which is not instrumented, ends in its decoder of statuses here. Plain runs with a checked heap, and the address
-  # sanitizer, find nothing there; clang's analysis of locks covers the room.
+  # without Gloo between four processes, which takes minutes here, and without server/service, whose tests crash
+  # here when they are repeated (docs/STATUS.md).
   run_tests "${flags[@]}" --config=tsan --build_tests_only -- //tests/threads:races_test //common:tests //common/metrics/... \
     //server/store/... //server/backup/... //server/notify/... //server/controller/... //server/metrics/... \
     //worker/agent/... //worker/link/... //worker/metrics/... //worker/trainer/comm/... \
