@@ -122,6 +122,7 @@ struct CoordinatorServer::Parts {
                               [this](const std::string& from) { return gate->End(from); })) {}
 
   Admission admission;
+  const OpenStreams logs = std::make_shared<LogStreams>();
   std::unique_ptr<grpc::Service> coordinator;
   std::unique_ptr<grpc::Service> access;
   std::unique_ptr<grpc::Service> worker_link;
@@ -212,8 +213,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   NIBBLE_RETURN_IF_ERROR(
       CheckListen(options.listen, options.insecure, tls && options.authenticator != nullptr));
   auto parts = std::make_unique<Parts>(controller, options, tls);
-  parts->coordinator =
-      MakeCoordinatorService(controller, parts->admission, options.service, credentials);
+  parts->coordinator = MakeCoordinatorService(controller, parts->admission, options.service,
+                                              credentials, parts->logs);
   parts->access = MakeAccessService(parts->admission);
   std::vector<std::string> described(std::begin(kServices), std::end(kServices));
   described.push_back("grpc.health.v1.Health");
@@ -263,6 +264,7 @@ CoordinatorServer::CoordinatorServer(std::unique_ptr<Parts> parts) : parts_(std:
 
 CoordinatorServer::~CoordinatorServer() {
   Shutdown(0);
+  parts_->logs->AwaitReaders();
   // Whoever records refusals has ended when the last ones are counted.
   parts_->expiries.reset();
   parts_->gate.reset();

@@ -44,9 +44,10 @@ class RankReader : private grpc::ClientReadReactor<v1::ReadRankLogResponse> {
   using Received = std::function<void()>;
   using Done = std::function<void(const grpc::Status&)>;
 
-  RankReader(const std::shared_ptr<grpc::Channel>& channel, v1::ReadRankLogRequest request,
-             Received received, Done done)
-      : stub_(v1::RankLogs::NewStub(channel)),
+  RankReader(OpenStreams streams, const std::shared_ptr<grpc::Channel>& channel,
+             v1::ReadRankLogRequest request, Received received, Done done)
+      : counted_(std::move(streams), channel),
+        stub_(v1::RankLogs::NewStub(channel)),
         request_(std::move(request)),
         received_(std::move(received)),
         done_(std::move(done)) {}
@@ -77,6 +78,17 @@ class RankReader : private grpc::ClientReadReactor<v1::ReadRankLogResponse> {
     delete this;
   }
 
+  struct Counted {
+    Counted(OpenStreams all, std::shared_ptr<grpc::Channel> used)
+        : streams(std::move(all)), channel(std::move(used)) {
+      streams->AddReader();
+    }
+    ~Counted() { streams->RemoveReader(std::move(channel)); }
+    const OpenStreams streams;
+    std::shared_ptr<grpc::Channel> channel;
+  };
+
+  Counted counted_;  // destroyed after the stub and the context, which hold the channel, too
   const std::unique_ptr<v1::RankLogs::Stub> stub_;
   const v1::ReadRankLogRequest request_;
   const Received received_;
@@ -120,7 +132,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
   };
 
   void Begin(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(gate_->mutex) {
-    if (open_->fetch_add(1) >= limits_.streams && status.ok()) {
+    if (!open_->Enter(limits_.streams) && status.ok()) {
       status = absl::ResourceExhaustedError(
           absl::StrCat("log streams: more are open than allowed: ", limits_.streams));
     }
@@ -204,7 +216,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
       request.set_trace_steps(request_.trace_steps());
       const int64_t number = ++last_reading_;
       auto* const reader = new RankReader(
-          ChannelTo(source.address), std::move(request),
+          open_, ChannelTo(source.address), std::move(request),
           [gate = gate_, number] { gate->Reach(&LogReactor::HandleResponse, number); },
           [gate = gate_, number](const grpc::Status& status) {
             gate->Reach(&LogReactor::HandleEnd, number, status);
@@ -377,7 +389,7 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
 
   void Leave() {
     gate_->Reach(&LogReactor::CancelAll);
-    open_->fetch_sub(1);
+    open_->Leave();
   }
 
   static constexpr int32_t kMaxTailLines = 1'000'000;
@@ -405,6 +417,28 @@ class LogReactor : public GatedStream<LogReactor, grpc::ServerWriteReactor<v1::S
 };
 
 }  // namespace
+
+void LogStreams::AddReader() {
+  const MutexLock lock(&mutex_);
+  ++readers_;
+}
+
+void LogStreams::RemoveReader(std::shared_ptr<grpc::Channel> channel) {
+  {
+    const MutexLock lock(&mutex_);
+    last_.swap(channel);
+  }
+  channel.reset();  // another one's
+  const MutexLock lock(&mutex_);
+  if (--readers_ == 0) changed_.SignalAll();
+}
+
+void LogStreams::AwaitReaders() {
+  std::shared_ptr<grpc::Channel> last;
+  MutexLock lock(&mutex_);
+  while (readers_ > 0) changed_.Wait(&mutex_);
+  last.swap(last_);
+}
 
 grpc::ServerWriteReactor<v1::StreamLogsResponse>* StreamRankLogs(
     grpc::CallbackServerContext& context, Controller& controller, const LogLimits& limits,

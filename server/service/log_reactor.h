@@ -23,10 +23,13 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "common/mutex.h"
 
 namespace grpc {
 class CallbackServerContext;
+class Channel;
 template <class Response>
 class ServerWriteReactor;
 }  // namespace grpc
@@ -50,8 +53,31 @@ struct LogLimits {
   int64_t reason_ms = 10'000;   // then the line that waits is dropped; as of GatedStream
 };
 
-// The number of open streams, shared by the service and its streams.
-using OpenStreams = std::shared_ptr<std::atomic<int>>;
+// The streams that are open, and their readers of workers' logs. Thread-safety: any thread.
+class LogStreams {
+ public:
+  // Counts one more stream, until Leave(); false if that is more than `most`.
+  bool Enter(int most) { return open_.fetch_add(1) < most; }
+  void Leave() { open_.fetch_sub(1); }
+
+  void AddReader();
+  // With its channel, whose last user it was.
+  void RemoveReader(std::shared_ptr<grpc::Channel> channel);
+  // Waits until no reader is left; all streams have ended.
+  void AwaitReaders();
+
+ private:
+  std::atomic<int> open_{0};
+  Mutex mutex_;
+  CondVar changed_;
+  int readers_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of the reader that ended last. gRPC's threads for callbacks end with the last channel or server
+  // that uses them, and wait for one another: a thread that destroys that channel itself would go
+  // on with freed memory. So none does: AwaitReaders destroys it in its caller's thread.
+  std::shared_ptr<grpc::Channel> last_ ABSL_GUARDED_BY(mutex_);
+};
+// Shared by the server, the service, its streams and their readers.
+using OpenStreams = std::shared_ptr<LogStreams>;
 
 // The stream that serves the request; ends at once with `refused` unless that is OK. Keeps `place`
 // until it is over, and ends with it. `to_workers`: of its channels.

@@ -59,11 +59,12 @@ struct ChangeCall {
 class CoordinatorService : public AdmittedService {
  public:
   CoordinatorService(Controller& controller, Admission& admission, const ServiceLimits& limits,
-                     std::shared_ptr<const Credentials> to_workers)
+                     std::shared_ptr<const Credentials> to_workers, OpenStreams logs)
       : AdmittedService(admission),
         controller_(controller),
         limits_(limits),
-        to_workers_(std::move(to_workers)) {
+        to_workers_(std::move(to_workers)),
+        open_logs_(std::move(logs)) {
 #define NIBBLE_PATH(Verb) "/nibble.v1.Coordinator/" #Verb
 #define NIBBLE_CHANGE(Verb)                                                                   \
   AddUnary<v1::Verb##Request, v1::Verb##Response>(                                            \
@@ -227,15 +228,17 @@ class CoordinatorService : public AdmittedService {
   Controller& controller_;
   const ServiceLimits limits_;
   const std::shared_ptr<const Credentials> to_workers_;
-  const OpenStreams open_logs_ = std::make_shared<std::atomic<int>>(0);
+  const OpenStreams open_logs_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeCoordinatorService(
-    Controller& controller, Admission& admission, const ServiceLimits& limits,
-    std::shared_ptr<const Credentials> to_workers) {
-  return std::make_unique<CoordinatorService>(controller, admission, limits, std::move(to_workers));
+std::unique_ptr<grpc::Service> MakeCoordinatorService(Controller& controller, Admission& admission,
+                                                      const ServiceLimits& limits,
+                                                      std::shared_ptr<const Credentials> to_workers,
+                                                      OpenStreams logs) {
+  return std::make_unique<CoordinatorService>(controller, admission, limits, std::move(to_workers),
+                                              std::move(logs));
 }
 
 namespace {

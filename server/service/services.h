@@ -42,10 +42,11 @@ struct ServiceLimits {
   LogLimits logs;
 };
 
-// `to_workers`: of the channels to workers, whose logs it reads.
-std::unique_ptr<grpc::Service> MakeCoordinatorService(
-    Controller& controller, Admission& admission, const ServiceLimits& limits,
-    std::shared_ptr<const Credentials> to_workers);
+// `to_workers`: of the channels to workers, whose logs it reads; `logs`: its streams of them.
+std::unique_ptr<grpc::Service> MakeCoordinatorService(Controller& controller, Admission& admission,
+                                                      const ServiceLimits& limits,
+                                                      std::shared_ptr<const Credentials> to_workers,
+                                                      OpenStreams logs);
 
 std::unique_ptr<grpc::Service> MakeAccessService(Admission& admission);
 
