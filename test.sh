@@ -135,10 +135,9 @@ fi
 if ((tsan)); then
   stage "test: coordinator, daemon, their link and collectives under the thread sanitizer"
   # Rooms that share data between threads: pure ones have none. Without the tests that link the layer kernels, as above,
-  # without Gloo between four processes, which takes minutes here, and without server/service, whose tests crash
-  # here when they are repeated (docs/STATUS.md).
+  # and without Gloo between four processes, which takes minutes here.
   run_tests "${flags[@]}" --config=tsan --build_tests_only -- //tests/threads:races_test //common:tests //common/metrics/... \
-    //server/store/... //server/backup/... //server/notify/... //server/controller/... //server/metrics/... \
+    //server/store/... //server/backup/... //server/notify/... //server/controller/... //server/service/... //server/metrics/... \
     //worker/agent/... //worker/link/... //worker/metrics/... //worker/trainer/comm/... \
     -//worker/agent:daemon_test -//worker/agent:daemon_gang_test -//worker/trainer/comm:staged_collective_test \
     -//worker/trainer/comm:gloo_collective_test -//worker/trainer/comm:gloo_failure_test -//worker/trainer/comm:gloo_loss_test
