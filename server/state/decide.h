@@ -22,6 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/protocol/store_identity.h"
 #include "proto/nibble/v1/checkpoint.pb.h"
 #include "proto/nibble/v1/job_requests.pb.h"
 #include "proto/nibble/v1/queue.pb.h"
@@ -254,11 +255,6 @@ struct OrphanEvidence {
   const v1::Orphan* orphan = nullptr;
 };
 using Evidence = absl::Span<const OrphanEvidence>;  // of one job
-
-// Whether both are the same store in the same epoch, or both have no identity.
-inline bool SameEpoch(const v1::StoreIdentity& a, const v1::StoreIdentity& b) {
-  return a.id() == b.id() && a.epoch() == b.epoch();
-}
 
 // Begins a new epoch if a worker has seen more of this store than the store contains, which is then
 // an older copy of itself: a later epoch, an update of this epoch after `sent`, or an attempt of

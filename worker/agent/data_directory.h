@@ -37,6 +37,7 @@
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/mutex.h"
+#include "common/protocol/store_identity.h"
 #include "proto/nibble/v1/worker_link.pb.h"
 
 namespace nibble {
@@ -66,11 +67,6 @@ class RunDirectory {
   const std::string path_;
   const std::string note_;
 };
-
-// Whether both are the same store in the same epoch; two unset ones are.
-inline bool SameEpoch(const v1::StoreIdentity& a, const v1::StoreIdentity& b) {
-  return a.id() == b.id() && a.epoch() == b.epoch();
-}
 
 class Provenance {
  public:
