@@ -43,7 +43,7 @@
 namespace nibble {
 namespace {
 
-std::string NewStoreId() {
+std::string NewId() {
   std::random_device random;
   std::string id;
   for (int i = 0; i < 4; ++i) absl::StrAppend(&id, absl::Hex(uint32_t{random()}, absl::kZeroPad8));
@@ -221,7 +221,7 @@ absl::Status Serve(const CoordinatorFlags& flags, ServiceManager& manager) {
   ControllerOptions options = flags.controller;
   const bool restored = IsRestored(flags.store);
   options.restored = options.restored || restored;
-  options.fresh_store_id = NewStoreId();
+  options.fresh_id = NewId;
   options.may_post = [&allow](const std::string& url) { return allow.MayPost(url); };
   // If the store's directory is gone (NotFound), keep running: after a restart the coordinator
   // would create an empty store in its place.

@@ -15,7 +15,8 @@
 
 namespace nibble {
 
-inline constexpr int32_t kProtocolVersion = 1;
+// 2: epochs of stores have ids.
+inline constexpr int32_t kProtocolVersion = 2;
 
 // Whether a coordinator that speaks `own` accepts the daemon, which reports `protocol` (0: before
 // daemons reported one, the same as 1) and `version`, its program's. FailedPrecondition, naming

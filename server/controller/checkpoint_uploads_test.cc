@@ -33,7 +33,7 @@ class CheckpointUploadsTest : public testing::Test {
   }
   static ControllerOptions Options() {
     ControllerOptions options;
-    options.fresh_store_id = "27c4934527c5ca44567c36dd41a7ec8e";
+    options.fresh_id = FixedId;
     options.object_store = "s3://runs/lab";
     options.object_store_keep = 3;
     return options;

@@ -102,9 +102,14 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(
 
 absl::Status Controller::Begin() {
   NIBBLE_RETURN_IF_ERROR(ledger_->ChangeAndWait([this](const State& state) {
-    return DecideStart(state, options_.cluster, options_.fresh_store_id, options_.restored,
-                       context_.coordinator());
+    FreshIds fresh;
+    if (options_.fresh_id) fresh = {.id = options_.fresh_id(), .key = options_.fresh_id()};
+    return DecideStart(state, options_.cluster, fresh, options_.restored, context_.coordinator());
   }));
+  if (const absl::Status replaced = Inspect([](const State& state) { return state.Replaced(); });
+      !replaced.ok()) {
+    Log(LogLevel::kError, replaced.message());
+  }
   const int64_t now_ms = clock_.SteadyMs();
   Inspect([&](const State& state) {
     live_.Restart(state, now_ms);
@@ -115,6 +120,11 @@ absl::Status Controller::Begin() {
     }
   });
   return absl::OkStatus();
+}
+
+absl::Status Controller::Health() const {
+  const absl::Status health = ledger_->Health();
+  return health.ok() ? Inspect([](const State& state) { return state.Replaced(); }) : health;
 }
 
 Controller::Connected Controller::CountConnected() const {

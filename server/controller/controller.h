@@ -100,7 +100,8 @@ class Controller {
   // Waits until all consequences of ticks and reports are durable and all notifications were sent.
   void Settle();
 
-  absl::Status Health() const { return ledger_->Health(); }
+  // OK, or why no change is accepted: the store has stopped, or this coordinator was replaced.
+  absl::Status Health() const;
   const Clock& clock() const { return clock_; }
   struct Connected {
     size_t workers = 0;  // streams of daemons

@@ -70,7 +70,7 @@ class ControllerCallbacksTest : public testing::Test {
     return taken->get_future().get();
   }
 
-  TestCoordinator coordinator_{{.fresh_store_id = "27c4934527c5ca44567c36dd41a7ec8e"}};
+  TestCoordinator coordinator_{{.fresh_id = FixedId}};
   std::shared_ptr<WorkerSession> worker_session_;
   v1::ConnectRequest worker_report_;
 };

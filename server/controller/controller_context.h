@@ -24,8 +24,9 @@ namespace nibble {
 
 struct ControllerOptions {
   std::string cluster;
-  // The identity of a store that has none yet: 32 random hexadecimal digits. Empty, in tests: none.
-  std::string fresh_store_id;
+  // 32 random hexadecimal digits, each time: for the ids of stores, epochs and lives, and the keys of
+  // stores. Null, in tests: a new store gets no identity.
+  std::function<std::string()> fresh_id;
   bool restored = false;                            // the store was restored from a backup
   int64_t orphan_grace_ms = int64_t{6} * 3600'000;  // orphans are kept at least this long
   int64_t lease_ms = 10'000;  // a worker without a report for this long is lost

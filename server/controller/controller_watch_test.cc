@@ -26,7 +26,7 @@ std::vector<std::string> Drain(Watch& watch) {
 }
 
 TEST(ControllerWatchTest, AWatchThatResumesMissesNothing) {
-  TestCoordinator coordinator({.fresh_store_id = "27c4934527c5ca44567c36dd41a7ec8e"});
+  TestCoordinator coordinator({.fresh_id = FixedId});
   const std::string job = coordinator.Submit(1);
   v1::WatchJobsRequest request;
   request.add_jobs(job);

@@ -38,7 +38,7 @@ class LedgerTest : public testing::Test {
                            },
                        .stopped = [this](const absl::Status&) { ++stops_; }});
     EXPECT_EQ(ledger_->ChangeAndWait([](const State& state) {
-      return DecideStart(state, "test", "", false, {"coordinator", 1000});
+      return DecideStart(state, "test", {}, false, {"coordinator", 1000});
     }),
               absl::OkStatus());
   }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/controller/log.h"
+#include "server/controller/store_seal.h"
 #include "server/controller/worker_claims.h"
 #include "server/state/decide.h"
 #include "server/state/entities.h"
@@ -18,56 +19,61 @@ constexpr size_t kShownOfStore = 8;  // digits of its id
 
 }  // namespace
 
-Recovery::Recovery(const ControllerContext& context)
-    : context_(context), opened_sequence_(context.ledger.Shown()->sequence()) {}
+Recovery::Recovery(const ControllerContext& context) : context_(context) {}
 
 std::optional<v1::StoreIdentity> Recovery::NoteEpoch(const v1::Update& update) {
   std::optional<v1::StoreIdentity> store;
   for (const v1::Fact& fact : update.facts()) {
+    if (fact.has_store_replaced()) {
+      Log(LogLevel::kError, absl::StrCat("this coordinator was replaced, and changes nothing more: ",
+                                         fact.store_replaced().reason()));
+    }
     if (!fact.has_store_restored()) continue;
+    const v1::StoreRestored& restored = fact.store_restored();
     store.emplace();
-    store->set_id(fact.store_restored().store_id());
-    store->set_epoch(fact.store_restored().epoch());
+    store->set_id(restored.store_id());
+    store->set_epoch(restored.epoch());
+    store->set_epoch_id(restored.epoch_id());
     if (store->epoch() == 1) continue;
     restored_ms_ = std::max<int64_t>(1, context_.clock.SteadyMs());
     Log(LogLevel::kWarning,
-        absl::StrCat("the store was restored: epoch ", store->epoch(), " begins (",
-                     fact.store_restored().reason(),
+        absl::StrCat("epoch ", store->epoch(), " of the store begins (", restored.reason(),
                      "); newer jobs and checkpoints are adopted from the workers' reports"));
   }
   return store;
 }
 
-void Recovery::CheckStore(WorkerSession& session, const v1::ConnectRequest& report) {
+absl::Status Recovery::CheckStore(WorkerSession& session, const v1::ConnectRequest& report) {
   const std::string& worker = report.identity().name();
-  int64_t sent = opened_sequence_;
   bool began = false;
   {
     MutexLock lock(&mutex_);
-    const auto at = sent_sequence_.find(worker);
-    if (at != sent_sequence_.end()) sent = std::max(sent, at->second);
     began = began_epoch_.contains(worker);
   }
   absl::Status refused;
   bool begins = false;
   context_.ledger.ChangeUnawaited(
       [&](const State& state) -> MaybeUpdate {
-        MaybeUpdate update = DecideStoreBehind(state, report, sent, context_.coordinator());
-        begins = update.ok() && update->has_value();
-        if (!begins || !began) return update;
-        begins = false;
-        refused = absl::PermissionDeniedError(
-            absl::StrCat("store: worker '", worker, "' has seen update ", report.store().sequence(),
-                         " of epoch ", report.store().epoch(), "; the store ends with update ",
-                         state.store().sequence(), " of epoch ", state.store().epoch(),
-                         ", and a report of this worker has begun an epoch before"));
+        MaybeUpdate update = DecideStoreSeen(
+            state,
+            {.worker = worker,
+             .seen = report.store(),
+             .authentic = [&] { return IsSealed(state, report.store()); },
+             .began = began,
+             .restored = context_.options.restored},
+            context_.options.fresh_id ? context_.options.fresh_id() : "", context_.coordinator());
+        begins = update.ok() && update->has_value() && (*update)->facts(0).has_store_restored();
+        if (!absl::IsPermissionDenied(update.status())) return update;
+        refused = update.status();
         return std::nullopt;
       },
       absl::StrCat("store identity reported by ", worker));
   if (!refused.ok()) session.Refuse("worker " + worker, refused);
-  if (!begins) return;
-  MutexLock lock(&mutex_);
-  began_epoch_.insert(worker);
+  if (begins) {
+    MutexLock lock(&mutex_);
+    began_epoch_.insert(worker);
+  }
+  return context_.ledger.ReadDecided([](const State& state) { return state.Replaced(); });
 }
 
 void Recovery::TakeOrphans(WorkerSession& session, const v1::ConnectRequest& report) {
@@ -107,8 +113,11 @@ void Recovery::AddOrders(const State& state, const std::string& worker,
     order.set_job(removal->job());
     *order.mutable_store() = removal->store();
   }
-  // A wanted copy: from now on the worker stores it by an order of this store.
+  // A wanted copy: from now on the worker stores it by an order of this store. Until its checkpoint
+  // is committed it stays as it was ordered: the end of the attempt must not drop it.
   for (const v1::ShardReport& shard : context_.orphans.ShardsOn(worker)) {
+    const v1::Checkpoint* const checkpoint = state.FindCheckpoint(shard.ref());
+    if (checkpoint == nullptr || checkpoint->state() == v1::CHECKPOINT_STATE_WRITING) continue;
     const v1::CheckpointShard* const known = state.FindShard(shard.ref(), shard.rank());
     if (known == nullptr || known->manifest_crc32c() != shard.manifest_crc32c()) continue;
     const std::string& job = shard.ref().job();
@@ -139,12 +148,6 @@ void Recovery::AddOrders(const State& state, const std::string& worker,
       gang.set_stop_within_ms(kDefaultGraceMs);
     }
   }
-}
-
-void Recovery::NoteSent(const std::string& worker, int64_t sequence) {
-  MutexLock lock(&mutex_);
-  int64_t& sent = sent_sequence_[worker];
-  sent = std::max(sent, sequence);
 }
 
 std::string Recovery::WhyNotLaunched(const State& state, const v1::JobRecord& job) const {

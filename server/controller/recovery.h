@@ -36,18 +36,15 @@ class Recovery {
   // or unset if no epoch begins.
   std::optional<v1::StoreIdentity> NoteEpoch(const v1::Update& update);
 
-  // Begins a new epoch if the report shows that the store is an older copy of itself. To be called
-  // first with every report. In the life of a process a worker begins at most one: what it has seen
-  // of an earlier process does not change.
-  void CheckStore(WorkerSession& session, const v1::ConnectRequest& report);
+  // Begins a new epoch if the report shows that the store is not the only one of its history, or
+  // records that this coordinator was replaced (DecideStoreSeen); refuses what the store has not
+  // issued. To be called first with every report. FailedPrecondition: it was replaced.
+  absl::Status CheckStore(WorkerSession& session, const v1::ConnectRequest& report);
   // Takes the worker's orphans from a report of all its shards: adopts data of known jobs, and
   // closes removal orders that were carried out. Those that it may not claim are left out.
   void TakeOrphans(WorkerSession& session, const v1::ConnectRequest& report);
   // Adds the orders about orphans to a worker's desired state.
   void AddOrders(const State& state, const std::string& worker, v1::ConnectResponse& desired) const;
-  // The worker was sent a desired state of the update with this sequence number.
-  void NoteSent(const std::string& worker, int64_t sequence);
-
   // Why no attempt of the job may start yet although slots are free; empty: it may.
   std::string WhyNotLaunched(const State& state, const v1::JobRecord& job) const;
   // Jobs that wait for slots and may not be launched yet, with the reason.
@@ -62,9 +59,7 @@ class Recovery {
   const ControllerContext& context_;
   // When the present epoch began, SteadyMs; 0: before this process.
   std::atomic<int64_t> restored_ms_ = 0;
-  const int64_t opened_sequence_;  // of the store when this process opened it
   Mutex mutex_;
-  std::map<std::string, int64_t> sent_sequence_ ABSL_GUARDED_BY(mutex_);  // the highest, by worker
   std::set<std::string> began_epoch_ ABSL_GUARDED_BY(mutex_);  // workers whose report did
 };
 

@@ -26,7 +26,7 @@ TEST(StoreFixture, AStoreOfFormatVersion1IsReadWithItsJobsAndHistory) {
   ControllerOptions options;
   options.cluster = "fixture";
   options.object_store = "s3://runs/lab";
-  options.fresh_store_id = std::string(32, '8');  // unused: the store has an id
+  options.fresh_id = [] { return std::string(32, '8'); };
   TestCoordinator coordinator(options, store);
   EXPECT_EQ(coordinator.store().Verify(), absl::OkStatus());
 
@@ -45,7 +45,9 @@ TEST(StoreFixture, AStoreOfFormatVersion1IsReadWithItsJobsAndHistory) {
   EXPECT_EQ(revisions->revisions_size(), 2);
   coordinator.controller().Inspect([](const State& state) {
     EXPECT_EQ(state.store().id(), std::string(32, '7'));
-    EXPECT_EQ(state.store().epoch(), 1);
+    // Its epoch had no id.
+    EXPECT_EQ(state.store().epoch(), 2);
+    EXPECT_EQ(state.store().epoch_id(), std::string(32, '8'));
     EXPECT_NE(state.FindWorker("w1"), nullptr);
     EXPECT_NE(state.FindQueue("nights"), nullptr);
   });

@@ -33,6 +33,9 @@ absl::StatusOr<Response> ChangeAndWait(Controller& controller, const Request& re
   return answer->get_future().get();
 }
 
+// For ControllerOptions::fresh_id.
+inline std::string FixedId() { return "27c4934527c5ca44567c36dd41a7ec8e"; }
+
 class TestCoordinator {
  public:
   // `store`: directory of a store on disk, which outlives this; empty: in memory.

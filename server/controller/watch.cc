@@ -17,7 +17,8 @@ constexpr size_t kLook = 64;
 std::string StoreMark(const v1::StoreIdentity& store) {
   constexpr size_t kDigits = 8;
   if (store.id().empty()) return "";
-  return absl::StrCat(store.id().substr(0, kDigits), ".", store.epoch(), ".");
+  return absl::StrCat(store.id().substr(0, kDigits), ".", store.epoch(), ".",
+                      store.epoch_id().substr(0, kDigits), ".");
 }
 
 std::string ResumeToken(absl::string_view store_mark, int64_t sequence) {

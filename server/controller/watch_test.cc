@@ -346,8 +346,9 @@ TEST(WatchHubTest, InvalidResumeTokensAreRefused) {
   v1::StoreIdentity store;
   store.set_id("27c4934527c5ca44567c36dd41a7ec8e");
   store.set_epoch(2);
+  store.set_epoch_id("9" + std::string(31, '0'));
   const std::string token_of_it = ResumeToken(StoreMark(store), 41);
-  EXPECT_EQ(token_of_it, "27c49345.2.s41");
+  EXPECT_EQ(token_of_it, "27c49345.2.90000000.s41");
   EXPECT_EQ(ParseResumeToken(token_of_it)->store, StoreMark(store));
   EXPECT_EQ(ParseResumeToken(token_of_it)->sequence, 41);
   EXPECT_EQ(ParseResumeToken(ResumeToken("", 7))->sequence, 7);

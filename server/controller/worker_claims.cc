@@ -93,7 +93,7 @@ absl::Status CheckShardClaim(const State& state, const std::string& worker,
     return absl::OkStatus();
   }
   const v1::StoreIdentity ours = state.store();
-  if (report.store().id() == ours.id() && report.store().epoch() < ours.epoch()) {
+  if (report.store().id() == ours.id() && !SameEpoch(report.store(), ours)) {
     return absl::OkStatus();
   }
   return NotGiven(worker, absl::StrCat("a copy of ", ShardText(report.ref(), report.rank())),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -9,10 +10,12 @@
 #include "common/protocol/protocol_version.h"
 #include "common/status_macros.h"
 #include "server/controller/log.h"
+#include "server/controller/store_seal.h"
 #include "server/controller/worker_claims.h"
 #include "server/state/decide.h"
 #include "server/state/limits.h"
 #include "server/state/report_numbers.h"
+#include "server/state/timeline_record.h"
 #include "server/state/workers.h"
 
 namespace nibble {
@@ -30,6 +33,38 @@ v1::GangReport RevisionsOnly(const State& state, const std::string& worker,
   return revisions;
 }
 
+// Adds what a worker needs to know of the jobs whose checkpoints it stores.
+void AddJobs(const State& state, v1::ConnectResponse& desired) {
+  std::set<std::string> jobs;
+  for (const v1::DesiredReplica& replica : desired.replicas()) jobs.insert(replica.ref().job());
+  for (const v1::DesiredTask& task : desired.tasks()) jobs.insert(task.ref().job());
+  for (const std::string& id : jobs) {
+    const v1::JobRecord* const job = state.FindJob(id);
+    if (job == nullptr) continue;
+    v1::JobOrder& order = *desired.add_jobs();
+    order.set_job(id);
+    order.set_spec_yaml(state.FindSpec(id)->spec_yaml());
+    *order.mutable_revisions() = ForRanks(*state.FindTimeline(id));
+    order.set_attempt(job->last_attempt());
+    order.set_owner(job->owner());
+  }
+}
+
+// A daemon from before epochs had ids shows those of the store that it follows without them.
+constexpr int32_t kProtocolOfEpochIds = 2;
+void AddEpochIds(const v1::StoreIdentity& ours, v1::ConnectRequest& report) {
+  const auto add = [&ours](v1::StoreIdentity& store) {
+    if (store.id() == ours.id() && store.epoch() == ours.epoch()) {
+      store.set_epoch_id(ours.epoch_id());
+    }
+  };
+  for (v1::ShardReport& shard : *report.mutable_shards()) add(*shard.mutable_store());
+  for (v1::Orphan& orphan : *report.mutable_orphans()) {
+    add(*orphan.mutable_store());
+    for (v1::ShardReport& shard : *orphan.mutable_shards()) add(*shard.mutable_store());
+  }
+}
+
 }  // namespace
 
 absl::Status WorkerReports::Check(const v1::ConnectRequest& report) const {
@@ -45,7 +80,15 @@ absl::Status WorkerReports::Check(const v1::ConnectRequest& report) const {
 }
 
 void WorkerReports::Take(const std::shared_ptr<WorkerSession>& session,
-                         const v1::ConnectRequest& report, std::function<void(absl::Status)> done) {
+                         const v1::ConnectRequest& received,
+                         std::function<void(absl::Status)> done) {
+  v1::ConnectRequest completed;
+  const bool older = received.identity().protocol() < kProtocolOfEpochIds;
+  if (older) {
+    completed = received;
+    AddEpochIds(context_.ledger.Decided()->store(), completed);
+  }
+  const v1::ConnectRequest& report = older ? completed : received;
   const v1::WorkerIdentity& identity = report.identity();
   done = [this, handling = Stopwatch(), done = std::move(done)](const absl::Status& taken) {
     context_.metrics.Reported(handling.seconds(), taken);
@@ -57,7 +100,10 @@ void WorkerReports::Take(const std::shared_ptr<WorkerSession>& session,
     done(status);
     return;
   }
-  recovery_.CheckStore(*session, report);
+  if (status = recovery_.CheckStore(*session, report); !status.ok()) {
+    done(status);
+    return;
+  }
   if (!Register(identity, done)) return;
   context_.live.NoteHeartbeat(identity.name(), identity.incarnation(), context_.clock.SteadyMs());
   sessions_.SetWorker(session, identity);
@@ -179,7 +225,7 @@ v1::ConnectResponse WorkerReports::Desired(const std::shared_ptr<WorkerSession>&
   keeper_.AddWork(worker, desired);
   // One snapshot for everything: a worker takes a lower sequence as a sign of a restored store.
   const std::shared_ptr<const State> shown = context_.ledger.Shown();
-  *desired.mutable_store() = shown->store();
+  *desired.mutable_store() = SealedStore(*shown);
   recovery_.AddOrders(*shown, worker, desired);
   for (v1::DesiredGang& gang : DesiredGangs(*shown, worker, snapshot.incarnation)) {
     if (gang.command() == v1::GANG_COMMAND_STOP) {
@@ -195,9 +241,9 @@ v1::ConnectResponse WorkerReports::Desired(const std::shared_ptr<WorkerSession>&
       *task.add_shards() = std::move(shard);
     }
   }
+  AddJobs(*shown, desired);
   shards_.AddDropOrders(*shown, *session, snapshot, desired);
   session->NoteOrders(desired);
-  recovery_.NoteSent(worker, desired.store().sequence());
   return desired;
 }
 

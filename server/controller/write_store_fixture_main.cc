@@ -23,7 +23,7 @@ int Write(const std::string& directory) {
   {
     ControllerOptions options;
     options.cluster = "fixture";
-    options.fresh_store_id = std::string(32, '7');
+    options.fresh_id = [] { return std::string(32, '7'); };
     options.switch_wait_ms = 0;  // no rank switches while this waits
     TestCoordinator coordinator(options, directory);
     TestWorker worker(coordinator, "w1", 2);

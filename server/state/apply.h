@@ -67,6 +67,8 @@ absl::Status Apply(const v1::WorkerForgotten& fact, const Stamp& stamp, Draft& d
 absl::Status Apply(const v1::QueueSet& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::QueueDeleted& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::StoreRestored& fact, const Stamp& stamp, Draft& draft);
+absl::Status Apply(const v1::StoreOpened& fact, const Stamp& stamp, Draft& draft);
+absl::Status Apply(const v1::StoreReplaced& fact, const Stamp& stamp, Draft& draft);
 // apply_adoption.cc
 absl::Status Apply(const v1::JobAdopted& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::AttemptAdopted& fact, const Stamp& stamp, Draft& draft);

@@ -65,8 +65,11 @@ absl::Status Apply(const v1::ClusterNamed& fact, const Stamp&, Draft& draft) {
   cluster.set_next_job_number(1);
   if (!fact.store_id().empty()) {
     NIBBLE_RETURN_IF_ERROR(CheckStoreId("store_id", fact.store_id()));
+    NIBBLE_RETURN_IF_ERROR(CheckStoreId("epoch_id", fact.epoch_id()));
     cluster.mutable_store()->set_id(fact.store_id());
     cluster.mutable_store()->set_epoch(1);
+    cluster.mutable_store()->set_epoch_id(fact.epoch_id());
+    cluster.set_key(fact.key());
   }
   v1::Queue& queue = draft.queues.Put(kDefaultQueue);
   queue.set_name(kDefaultQueue);
@@ -207,9 +210,11 @@ absl::Status Apply(const v1::QueueDeleted& fact, const Stamp&, Draft& draft) {
   return absl::OkStatus();
 }
 
-absl::Status Apply(const v1::StoreRestored& fact, const Stamp&, Draft& draft) {
+absl::Status Apply(const v1::StoreRestored& fact, const Stamp& stamp, Draft& draft) {
   NIBBLE_RETURN_IF_ERROR(CheckStoreId("store_id", fact.store_id()));
-  v1::StoreIdentity& store = *draft.cluster.Edit(kOnlyKey)->mutable_store();
+  NIBBLE_RETURN_IF_ERROR(CheckStoreId("epoch_id", fact.epoch_id()));
+  v1::ClusterRecord& cluster = *draft.cluster.Edit(kOnlyKey);
+  v1::StoreIdentity& store = *cluster.mutable_store();
   if (!store.id().empty() && store.id() != fact.store_id()) {
     return absl::FailedPreconditionError(
         absl::StrCat("store_id: this is '", store.id(), "', not '", fact.store_id(), "'"));
@@ -217,6 +222,37 @@ absl::Status Apply(const v1::StoreRestored& fact, const Stamp&, Draft& draft) {
   NIBBLE_RETURN_IF_ERROR(CheckRange("epoch", fact.epoch(), store.epoch() + 1, kMaxCount));
   store.set_id(fact.store_id());
   store.set_epoch(fact.epoch());
+  store.set_epoch_id(fact.epoch_id());
+  if (!fact.key().empty()) cluster.set_key(fact.key());
+  // The life in which the epoch begins goes on in it; those before are of another epoch.
+  auto& lives = *cluster.mutable_lives();
+  if (lives.size() > 1) lives.DeleteSubrange(0, lives.size() - 1);
+  for (v1::StoreLife& life : lives) life.set_first_sequence(stamp.sequence);
+  cluster.clear_replaced_by();
+  cluster.clear_replaced_reason();
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::StoreOpened& fact, const Stamp& stamp, Draft& draft) {
+  NIBBLE_RETURN_IF_ERROR(CheckStoreId("life", fact.life()));
+  auto& lives = *draft.cluster.Edit(kOnlyKey)->mutable_lives();
+  if (lives.size() >= kMaxLives) lives.DeleteSubrange(0, lives.size() + 1 - kMaxLives);
+  v1::StoreLife& life = *lives.Add();
+  life.set_id(fact.life());
+  life.set_first_sequence(stamp.sequence);
+  return absl::OkStatus();
+}
+
+absl::Status Apply(const v1::StoreReplaced& fact, const Stamp&, Draft& draft) {
+  v1::ClusterRecord& cluster = *draft.cluster.Edit(kOnlyKey);
+  if (fact.by().id() != cluster.store().id()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "by.id: '", fact.by().id(), "'; the store is '", cluster.store().id(), "'"));
+  }
+  NIBBLE_RETURN_IF_ERROR(CheckRange("by.epoch", fact.by().epoch(), cluster.store().epoch(),
+                                    kMaxCount - 1));
+  *cluster.mutable_replaced_by() = fact.by();
+  cluster.set_replaced_reason(fact.reason());
   return absl::OkStatus();
 }
 

@@ -13,9 +13,9 @@ using Code = absl::StatusCode;
 
 TEST(ClusterState, AnotherClustersStateIsRefusedNamingBoth) {
   TestCluster cluster;
-  EXPECT_EQ(cluster.Run(DecideStart(cluster.state(), "test", "", false, cluster.caller())),
+  EXPECT_EQ(cluster.Run(DecideStart(cluster.state(), "test", {}, false, cluster.caller())),
             absl::OkStatus());
-  EXPECT_EQ(cluster.Run(DecideStart(cluster.state(), "prod", "", false, cluster.caller())),
+  EXPECT_EQ(cluster.Run(DecideStart(cluster.state(), "prod", {}, false, cluster.caller())),
             absl::FailedPreconditionError("cluster: this is 'test', not 'prod'"));
 }
 

@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/protocol/store_identity.h"
@@ -233,20 +234,50 @@ MaybeUpdate DecideAlerts(const State& state, const std::vector<v1::AlertChanged>
 // The recorded alert of this name that fires about the job; null if there is none.
 const v1::JobAlert* FindAlert(const v1::JobRecord& job, const std::string& name);
 
-// decide_orphans.cc: the identity of the store. A store that was lost or restored adopts from its
-// workers what it no longer knows: jobs, attempts, checkpoints. docs/decisions/0008-whose-store.md
-// gives the argument.
+// decide_store.cc: the identity of the store. docs/decisions/0008-whose-store.md and
+// 0044-histories.md give the argument.
+
+// Random, of one opening of the store: an id of 32 hexadecimal digits, and a key. With an empty id,
+// in tests, the store gets no identity.
+struct FreshIds {
+  std::string id;
+  std::string key;
+};
+
+// The update with which a coordinator starts: the first one of an empty state; the beginning of its
+// life; and a new epoch for a store `restored` from a backup, or made before epochs had ids. Unset
+// for a store that was replaced, unless it is restored. FailedPrecondition names both clusters if
+// the store belongs to another one.
+MaybeUpdate DecideStart(const State& state, const std::string& cluster, const FreshIds& fresh,
+                        bool restored, const Caller& caller);
+
+// A worker shows the newest state in which it has known a store.
+struct StoreSighting {
+  const std::string& worker;
+  const v1::StoreIdentity& seen;
+  absl::FunctionRef<bool()> authentic;  // whether the state's store has issued `seen`
+  bool began = false;     // a report of this worker has begun an epoch in the life of this process
+  bool restored = false;  // this process was started with a store that was restored
+};
+
+// What follows from a sighting that the state's own history does not contain:
+//   an update of this epoch that this history does not have: this is an older copy, or another
+//   coordinator continues a copy. A new epoch begins.
+//   an epoch with the same number and another id: one backup was restored twice. A new epoch begins;
+//   if this worker has begun one, the lower of both ids is replaced, so that two coordinators that
+//   are both alive come to an end.
+//   a later epoch: another coordinator continues this store, and this one is replaced (StoreReplaced)
+//   unless it was just restored: then it continues with a new epoch.
+// PermissionDenied if the store has not issued what the worker shows.
+MaybeUpdate DecideStoreSeen(const State& state, const StoreSighting& sighting,
+                            const std::string& fresh_id, const Caller& caller);
+
+// decide_orphans.cc: a store that was lost or restored adopts from its workers what it no longer
+// knows: jobs, attempts, checkpoints.
 //
 // Data of a job that a worker stores and that the present store and epoch of its coordinator did
 // not order is reported as OrphanEvidence. If the state knows the job, it adopts the data that
 // belong to that job at once; otherwise an operator has to adopt or remove it.
-
-// The update with which a coordinator starts: the first one of an empty state; an id for a store
-// that was made before stores had ids; a new epoch for one `restored` from a backup. `fresh_id` is
-// random; with an empty one, in tests, the store gets no id. FailedPrecondition names both clusters
-// if the store belongs to another one.
-MaybeUpdate DecideStart(const State& state, const std::string& cluster, const std::string& fresh_id,
-                        bool restored, const Caller& caller);
 
 // What one worker stores of one job; `orphan.shards` are those that the present epoch did not
 // order.
@@ -256,13 +287,6 @@ struct OrphanEvidence {
 };
 using Evidence = absl::Span<const OrphanEvidence>;  // of one job
 
-// Begins a new epoch if a worker has seen more of this store than the store contains, which is then
-// an older copy of itself: a later epoch, an update of this epoch after `sent`, or an attempt of
-// this epoch that was never launched. `sent`: the latest update that the worker can know of, which
-// is the last one before this process began or the last that this process sent it.
-MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& report, int64_t sent,
-                              const Caller& caller);
-
 // Whether data that belongs to `store` is this job's: made in an earlier epoch of the state's
 // store, or before stores had an identity, or the job was adopted from another store.
 bool IsOwn(const State& state, const v1::JobRecord& job, const v1::StoreIdentity& store);
@@ -270,7 +294,7 @@ bool IsOwn(const State& state, const v1::JobRecord& job, const v1::StoreIdentity
 bool IsAdopted(const v1::JobRecord& job);
 
 // Adopts data of a known job: attempts newer than the state's, the timeline of the live one, and
-// checkpoints with all shards present.
+// checkpoints with all shards present, those of the live attempt too.
 MaybeUpdate DecideRecover(const State& state, const std::string& job, Evidence evidence,
                           const Caller& caller);
 

@@ -224,8 +224,7 @@ absl::Status Remove(const State& state, const v1::RemoveOrphanRequest& request, 
         *update.add_facts()->mutable_orphan_removal_set()->mutable_removal();
     removal.set_worker(one.worker);
     removal.set_job(request.job());
-    *removal.mutable_store() = one.orphan->store();
-    removal.mutable_store()->clear_sequence();
+    *removal.mutable_store() = EpochOf(one.orphan->store());
     removal.set_reason(request.reason());
     response.set_workers(response.workers() + 1);
   }
@@ -236,55 +235,6 @@ absl::Status Remove(const State& state, const v1::RemoveOrphanRequest& request, 
 }
 
 }  // namespace
-
-MaybeUpdate DecideStart(const State& state, const std::string& cluster, const std::string& fresh_id,
-                        bool restored, const Caller& caller) {
-  v1::Update update = decide::NextUpdate(state, caller);
-  if (state.sequence() == 0 || state.cluster() != cluster) {
-    v1::ClusterNamed& named = *update.add_facts()->mutable_cluster_named();
-    named.set_name(cluster);
-    named.set_store_id(fresh_id);
-    return decide::Checked(state, std::move(update));
-  }
-  const v1::StoreIdentity store = state.store();
-  if (fresh_id.empty() || (!restored && !store.id().empty())) return std::nullopt;
-  v1::StoreRestored& fact = *update.add_facts()->mutable_store_restored();
-  fact.set_store_id(store.id().empty() ? fresh_id : store.id());
-  fact.set_epoch(store.epoch() + 1);
-  fact.set_reason(restored ? "restored from a backup" : "made before stores had an identity");
-  return decide::Checked(state, std::move(update));
-}
-
-MaybeUpdate DecideStoreBehind(const State& state, const v1::ConnectRequest& report, int64_t sent,
-                              const Caller& caller) {
-  const v1::StoreIdentity ours = state.store();
-  const v1::StoreIdentity& seen = report.store();
-  if (ours.id().empty() || seen.id() != ours.id() || seen.epoch() < ours.epoch()) {
-    return std::nullopt;
-  }
-  NIBBLE_RETURN_IF_ERROR(CheckRange("store.epoch", seen.epoch(), 1, kMaxCount - 1));
-  std::string why;
-  if (seen.epoch() > ours.epoch() || seen.sequence() > sent) {
-    why = absl::StrCat("has seen update ", seen.sequence(), " of epoch ", seen.epoch());
-  }
-  for (const v1::ShardReport& shard : report.shards()) {
-    if (!why.empty()) break;
-    const v1::JobRecord* const job = state.FindJob(shard.ref().job());
-    if (job != nullptr && SameEpoch(shard.store(), ours) &&
-        shard.ref().attempt() > job->last_attempt()) {
-      why = absl::StrCat("has a shard of attempt ", shard.ref().attempt(), " of ", job->id());
-    }
-  }
-  if (why.empty()) return std::nullopt;
-  v1::Update update = decide::NextUpdate(state, caller);
-  v1::StoreRestored& fact = *update.add_facts()->mutable_store_restored();
-  fact.set_store_id(ours.id());
-  fact.set_epoch(seen.epoch() + 1);
-  fact.set_reason(OneLine(absl::StrCat("worker ", report.identity().name(), " ", why,
-                                       "; the store ends with update ", ours.sequence(),
-                                       " of epoch ", ours.epoch())));
-  return decide::Checked(state, std::move(update));
-}
 
 bool IsAdopted(const v1::JobRecord& job) {
   return job.id() != absl::StrCat(job.name(), "-", job.number());
@@ -336,8 +286,8 @@ MaybeUpdate DecideRecover(const State& state, const std::string& id, Evidence ev
   for (const auto& [key, gathered] : Gather(own)) {
     const v1::Checkpoint* const known = state.FindCheckpoint(gathered.ref);
     if (known == nullptr) {
-      // The live attempt commits its checkpoints in the usual way.
-      if (!gathered.whole() || gathered.ref.attempt() == living) continue;
+      // Evidence is of earlier epochs. What the live attempt writes now is committed in the usual way.
+      if (!gathered.whole()) continue;
       if (shards > 0 && shards + gathered.world > kMaxShardsAtOnce) break;
       shards += gathered.world;
       AddAdopted(gathered, "every shard is present", update);

@@ -21,6 +21,8 @@ v1::StoreIdentity Store(const std::string& id, int64_t epoch) {
   v1::StoreIdentity store;
   store.set_id(id);
   store.set_epoch(epoch);
+  // The ids with which DecideStart begins epochs here.
+  store.set_epoch_id(epoch == 1 ? kId : kOther);
   return store;
 }
 
@@ -29,12 +31,12 @@ class OrphansTest : public ::testing::Test {
   OrphansTest() {
     cluster_.AddWorkers(2, 4);
     // Gives the store an identity, as a store from before identities gets it.
-    EXPECT_EQ(cluster_.Run(DecideStart(cluster_.state(), "test", kId, false, cluster_.caller())),
+    EXPECT_EQ(cluster_.Run(DecideStart(cluster_.state(), "test", {kId}, false, cluster_.caller())),
               absl::OkStatus());
   }
   int64_t epoch() const { return cluster_.state().store().epoch(); }
   void Restore() {
-    EXPECT_EQ(cluster_.Run(DecideStart(cluster_.state(), "test", kOther, true, cluster_.caller())),
+    EXPECT_EQ(cluster_.Run(DecideStart(cluster_.state(), "test", {kOther}, true, cluster_.caller())),
               absl::OkStatus());
   }
 
@@ -94,72 +96,6 @@ class OrphansTest : public ::testing::Test {
 
   TestCluster cluster_;
 };
-
-TEST_F(OrphansTest, AnOldStoreGetsAnIdentityOnceAndANewEpochWithEachRestore) {
-  EXPECT_EQ(cluster_.state().store().id(), kId);
-  EXPECT_EQ(epoch(), 1);
-  EXPECT_EQ(cluster_.Run(DecideStart(cluster_.state(), "test", kOther, false, cluster_.caller())),
-            absl::OkStatus());
-  EXPECT_EQ(epoch(), 1);
-  Restore();
-  EXPECT_EQ(cluster_.state().store().id(), kId);
-  EXPECT_EQ(epoch(), 2);
-}
-
-TEST_F(OrphansTest, ANewStoreHasAnIdentity) {
-  State state;
-  const MaybeUpdate update = DecideStart(state, "test", kId, false, {"coordinator", 1000});
-  ASSERT_EQ(update.status(), absl::OkStatus());
-  ASSERT_EQ(state.Apply(**update).status(), absl::OkStatus());
-  EXPECT_EQ(state.store().id(), kId);
-  EXPECT_EQ(state.store().epoch(), 1);
-  EXPECT_EQ(state.store().sequence(), 1);
-}
-
-TEST_F(OrphansTest, AnIdentityIsHexadecimalAndNeverChanges) {
-  const auto restored = [&](const std::string& id, int64_t epoch) {
-    return cluster_.Apply(cluster_.Facts([&](v1::Fact& fact) {
-      fact.mutable_store_restored()->set_store_id(id);
-      fact.mutable_store_restored()->set_epoch(epoch);
-    }));
-  };
-  EXPECT_TRUE(absl::IsInvalidArgument(restored("xyz", 2)));
-  EXPECT_TRUE(absl::IsFailedPrecondition(restored(kOther, 2)));
-  EXPECT_TRUE(absl::IsInvalidArgument(restored(kId, 1)));
-  EXPECT_EQ(restored(kId, 7), absl::OkStatus());
-}
-
-TEST_F(OrphansTest, AWorkerThatHasSeenLaterUpdatesStartsANewEpoch) {
-  v1::ConnectRequest report;
-  report.mutable_identity()->set_name("w1");
-  const int64_t sent = cluster_.state().sequence();
-  const auto report_seen = [&](const v1::StoreIdentity& seen, int64_t sequence) {
-    *report.mutable_store() = seen;
-    report.mutable_store()->set_sequence(sequence);
-    const absl::Status heard =
-        cluster_.Run(DecideStoreBehind(cluster_.state(), report, sent, cluster_.caller()));
-    EXPECT_EQ(heard, absl::OkStatus());
-    return epoch();
-  };
-  EXPECT_EQ(report_seen(Store(kOther, 9), 999), 1);  // another store is irrelevant to this one
-  EXPECT_EQ(report_seen(Store(kId, 1), sent), 1);
-  EXPECT_EQ(report_seen(Store(kId, 1), sent + 1), 2);
-  EXPECT_EQ(report_seen(Store(kId, 1), sent + 100), 2);  // the new epoch has already begun
-  EXPECT_EQ(report_seen(Store(kId, 5), 1), 6);
-}
-
-TEST_F(OrphansTest, AShardOfAnUnknownAttemptStartsANewEpoch) {
-  const std::string job = cluster_.Submit(2);
-  v1::ConnectRequest report;
-  *report.mutable_store() = Store(kId, 1);
-  v1::Orphan orphan = Orphan(job, 1, Store(kId, 1));
-  AddShard(10, 0, orphan);
-  *report.mutable_shards() = orphan.shards();
-  EXPECT_EQ(cluster_.Run(DecideStoreBehind(cluster_.state(), report, cluster_.state().sequence(),
-                                           cluster_.caller())),
-            absl::OkStatus());
-  EXPECT_EQ(epoch(), 2);
-}
 
 TEST_F(OrphansTest, OnlyUnknownDataOfThePresentEpochIsDropped) {
   v1::Orphan orphan = Orphan("train-9", 1, Store(kId, 1));
@@ -252,8 +188,8 @@ TEST_F(OrphansTest, ALiveAttemptIsReattachedWithTheTimelineOfItsRanks) {
   EXPECT_EQ(cluster_.Job(job).attempt().number(), 1);
   EXPECT_EQ(cluster_.StateOf(job), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(cluster_.state().FindTimeline(job)->revisions_size(), 2);
-  // Shards of the live attempt are reported in the usual way.
-  EXPECT_TRUE(Steps(job).empty());
+  // Its checkpoint is whole: the end of the attempt cannot take it away.
+  EXPECT_EQ(Steps(job), (std::vector<int64_t>{10}));
   EXPECT_EQ(
       cluster_.Run(DecideShardReport(cluster_.state(), "w1", orphan.shards(0), cluster_.caller())),
       absl::OkStatus());

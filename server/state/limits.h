@@ -49,6 +49,8 @@ inline constexpr int64_t kManyTimelineBytes = kMaxTimelineBytes / 8;  // archive
 inline constexpr int64_t kMaxFlags = 16;
 inline constexpr int64_t kMaxPins = 16;
 inline constexpr int64_t kMaxTasks = 16;
+// Lives of coordinators in one epoch. A worker that was away for more begins another epoch.
+inline constexpr int kMaxLives = 1000;
 inline constexpr int64_t kMaxUploadCopies = 100;  // of one job in object storage
 inline constexpr int64_t kMaxHolders = 16;        // of one shard
 inline constexpr int64_t kMaxBlames = 256;

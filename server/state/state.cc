@@ -102,6 +102,10 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
       return apply::Apply(fact.queue_deleted(), stamp, draft);
     case F::kStoreRestored:
       return apply::Apply(fact.store_restored(), stamp, draft);
+    case F::kStoreOpened:
+      return apply::Apply(fact.store_opened(), stamp, draft);
+    case F::kStoreReplaced:
+      return apply::Apply(fact.store_replaced(), stamp, draft);
     case F::kJobAdopted:
       return apply::Apply(fact.job_adopted(), stamp, draft);
     case F::kAttemptAdopted:
@@ -110,6 +114,7 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
       return apply::Apply(fact.checkpoint_adopted(), stamp, draft);
     case F::kOrphanRemovalSet:
       return apply::Apply(fact.orphan_removal_set(), stamp, draft);
+    case F::kCheckpointRestoreOrdered:
     case F::FACT_NOT_SET:
       break;
   }
@@ -145,6 +150,9 @@ absl::Status State::Stage(const v1::Update& update, Draft& draft) const {
   if (update.author().empty()) return absl::InvalidArgumentError("author: is empty");
   if (sequence() == 0 && (update.facts().empty() || !update.facts(0).has_cluster_named())) {
     return absl::FailedPreconditionError("facts: the first fact of a store must name the cluster");
+  }
+  if (update.facts().empty() || !update.facts(0).has_store_restored()) {
+    NIBBLE_RETURN_IF_ERROR(Replaced());
   }
   const Stamp stamp = {update.sequence(), update.time_unix_ms(), update.author()};
   for (const v1::Fact& fact : update.facts()) {
@@ -207,7 +215,18 @@ v1::StoreIdentity State::store() const {
   if (cluster == nullptr || cluster->store().id().empty()) return {};
   v1::StoreIdentity store = cluster->store();
   store.set_sequence(sequence());
+  if (!cluster->lives().empty()) store.set_life(cluster->lives().rbegin()->id());
   return store;
+}
+
+absl::Status State::Replaced() const {
+  const v1::ClusterRecord* const cluster = FindIn(tables_.cluster, kOnlyKey);
+  if (cluster == nullptr || !cluster->has_replaced_by()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("store: this coordinator was replaced, and changes nothing: ",
+                   cluster->replaced_reason(),
+                   ". Stop it; if it is to take over from the other one, stop that, and start this "
+                   "one with --restored"));
 }
 
 const v1::Checkpoint* State::FindCheckpoint(const v1::CheckpointRef& ref) const {

@@ -67,9 +67,11 @@ class State {
   int64_t sequence() const;      // of the last update; 0: none
   int64_t time_unix_ms() const;  // of the last update, for people
   std::string cluster() const;   // empty before the first update
-  // The identity of the store, with the sequence of the last update; without an id if the store was
-  // made before stores had ids.
+  // The identity of the store, with the last update and the life that made it; without an id if the
+  // store was made before stores had ids, and without a MAC.
   v1::StoreIdentity store() const;
+  // FailedPrecondition if a later epoch of the store was seen: only StoreRestored changes the state.
+  absl::Status Replaced() const;
 
   // By id or name; null if there is none.
   const v1::JobRecord* FindJob(absl::string_view id) const { return FindIn(tables_.jobs, id); }

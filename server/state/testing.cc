@@ -10,7 +10,7 @@
 namespace nibble {
 
 TestCluster::TestCluster() {
-  EXPECT_EQ(Run(DecideStart(state_, "test", "", false, {"coordinator", now_ms})), absl::OkStatus());
+  EXPECT_EQ(Run(DecideStart(state_, "test", {}, false, {"coordinator", now_ms})), absl::OkStatus());
 }
 
 absl::Status TestCluster::Run(MaybeUpdate update) {

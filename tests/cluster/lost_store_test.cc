@@ -135,7 +135,7 @@ TEST_P(RestoredBackup, JobsContinueWithTheCheckpointsThatWorkersHave) {
   bed.ExpectState(job, v1::JOB_STATE_SUCCEEDED);
   bed.ExpectUndisturbedLosses(job, tiny);
   EXPECT_THAT(Shell("cat " + bed.cluster().paths().Log(kCoordinatorRole)).text,
-              HasSubstr("the store was restored: epoch 2 begins"));
+              HasSubstr("epoch 2 of the store begins ("));
 }
 
 INSTANTIATE_TEST_SUITE_P(Flag, RestoredBackup, testing::Bool(),

@@ -2,9 +2,6 @@
 // store, for which a standby waits, or with a backup of it: ranks never stop, the cluster is whole
 // again within a minute, and nothing acknowledged is lost, or nothing that was before the backup
 // was requested.
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -12,22 +9,17 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/cluster/cluster_files.h"
-#include "common/descriptor.h"
 #include "common/process/process.h"
-#include "common/process/spawn.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster/clerk.h"
 #include "tests/cluster/cluster_bed.h"
+#include "tests/cluster/other_coordinator.h"
 
 namespace nibble {
 namespace {
@@ -36,58 +28,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 constexpr double kMostSeconds = 60;
-
-// A coordinator that is not part of the bed's cluster, at the bed's address.
-class OtherMachine {
- public:
-  OtherMachine(const ClusterBed& bed, const std::string& store, bool standby = false) {
-    std::vector<std::string> arguments = {TestPrograms().coordinator,
-                                          "--store",
-                                          store,
-                                          "--cluster",
-                                          "local",
-                                          "--listen",
-                                          bed.address(),
-                                          "--http",
-                                          "",
-                                          "--lease-ms",
-                                          absl::StrCat(ClusterBed::kLease.count()),
-                                          "--tick-ms",
-                                          "20"};
-    if (standby) arguments.push_back("--standby");
-    const std::string log = absl::StrCat(bed.root(), "/other-machine.log");
-    const OwnedDescriptor errors(open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-    const absl::StatusOr<pid_t> pid = SpawnProcess(
-        {.arguments = std::move(arguments), .error = errors.get(), .dies_with_thread = true});
-    EXPECT_TRUE(pid.ok()) << pid.status();
-    pid_ = pid.value_or(-1);
-    if (!standby) return;
-    EXPECT_TRUE(Eventually([&] {
-      std::ifstream lines(log);
-      const std::string text(std::istreambuf_iterator<char>(lines), {});
-      return absl::StrContains(text, "standby: ");
-    }));
-  }
-  ~OtherMachine() {
-    if (pid_ <= 0) return;
-    (void)kill(pid_, SIGKILL);
-    (void)waitpid(pid_, nullptr, 0);
-  }
-  OtherMachine(const OtherMachine&) = delete;
-  OtherMachine& operator=(const OtherMachine&) = delete;
-
-  // SIGTERM; returns its status once it has ended.
-  int Stop() {
-    int status = -1;
-    (void)kill(pid_, SIGTERM);
-    (void)waitpid(pid_, &status, 0);
-    pid_ = -1;
-    return status;
-  }
-
- private:
-  pid_t pid_ = -1;
-};
 
 enum class From { kVolume, kBackup, kStandby };
 
@@ -144,8 +84,8 @@ TEST_P(MovedCoordinator, RanksNeverStopAndTheClusterIsWholeWithinAMinute) {
   const int64_t at_loss = bed.Describe(job).checkpoint_step();
 
   const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
-  std::optional<OtherMachine> other;
-  if (GetParam() == From::kStandby) other.emplace(bed, store, true);
+  std::optional<OtherCoordinator> other;
+  if (GetParam() == From::kStandby) other.emplace(bed, store, OtherCoordinator::Options{.standby = true});
   // What was acknowledged after the backup is not in it, and a client would miss it.
   if (from_backup) clerk.Stop();
   bed.Kill(kCoordinatorRole);
@@ -192,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Store, MovedCoordinator,
 TEST(Standby, EndsWellOnASignalAndDoesNotBeginAStore) {
   ClusterBed bed({.workers = 1});
   const std::string store = bed.cluster().paths().Data(kCoordinatorRole);
-  OtherMachine standby(bed, store, true);
+  OtherCoordinator standby(bed, store, {.standby = true});
   EXPECT_EQ(standby.Stop(), 0);
   EXPECT_EQ(bed.Ask(kListWorkers).workers_size(), 1);  // the coordinator has not noticed
   const ShellResult refused = Shell(absl::StrCat(TestPrograms().coordinator, " --standby --store ",

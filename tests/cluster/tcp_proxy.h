@@ -6,6 +6,7 @@
 #ifndef NIBBLE_TESTS_CLUSTER_TCP_PROXY_H_
 #define NIBBLE_TESTS_CLUSTER_TCP_PROXY_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -36,6 +37,8 @@ class TcpProxy {
   std::string address() const;
   // In effect on return. Dropped data stays dropped.
   void Set(Mode mode);
+  // New connections go to this port. Set kCut, then kPass, to move the present ones.
+  void SetTarget(int port) { target_ = port; }
   // Waits until this number of replies (ends of HTTP/2 streams) was dropped since the last Set();
   // false on a timeout.
   bool AwaitLost(int answers, std::chrono::milliseconds patience);
@@ -48,7 +51,7 @@ class TcpProxy {
   void Move(Pair& pair);
   void Wake();
 
-  const int target_;
+  std::atomic<int> target_;
   int port_ = 0;
   int listener_ = -1;
   int wake_ = -1;  // an eventfd

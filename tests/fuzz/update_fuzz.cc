@@ -43,7 +43,7 @@ void Take(State& state, const absl::StatusOr<std::optional<v1::Update>>& update)
 // A cluster with a worker, a job with a running attempt, and a checkpoint of it.
 State MakeCluster() {
   State state;
-  Take(state, nibble::DecideStart(state, "test", "", false, At(0)));
+  Take(state, nibble::DecideStart(state, "test", {}, false, At(0)));
   v1::WorkerIdentity identity;
   identity.set_name("w1");
   identity.set_incarnation(1);

@@ -287,19 +287,32 @@ TEST_F(ClaimAttackTest, AKnownJobIsNobodysOrphan) {
   EXPECT_TRUE(Audited("job " + job_));
 }
 
-// A worker may have seen more than the store contains, if that was restored: once.
-TEST_F(ClaimAttackTest, AWorkerBeginsEpochsOfTheStoreAtMostOnce) {
+// A worker shows what a store has sent it; the store's MAC tells it from what a worker invents.
+TEST_F(ClaimAttackTest, AStateOfTheStoreThatItHasNotIssuedIsRefused) {
   Commit();
-  *evil_->report.mutable_store() = evil_->desired.store();
-  const int64_t epoch = evil_->desired.store().epoch();
-  evil_->report.mutable_store()->set_epoch(epoch + 1000);
-  Claim();
-  const int64_t begun = evil_->desired.store().epoch();
-  evil_->report.mutable_store()->set_epoch(begun + 1000);
-  Claim();
-  EXPECT_EQ(evil_->desired.store().epoch(), begun);
+  const v1::StoreIdentity issued = evil_->desired.store();
+  EXPECT_FALSE(issued.mac().empty());
+  const auto claim = [&](const v1::StoreIdentity& seen) {
+    *evil_->report.mutable_store() = seen;
+    Claim();
+    EXPECT_EQ(evil_->desired.store().epoch(), issued.epoch());
+    EXPECT_EQ(evil_->desired.store().epoch_id(), issued.epoch_id());
+    ExpectUnharmed();
+  };
+  v1::StoreIdentity forged = issued;
+  forged.set_sequence(issued.sequence() + 1000);
+  claim(forged);
+  forged = issued;
+  forged.set_epoch(issued.epoch() + 1000);
+  claim(forged);
+  forged = issued;
+  forged.set_life(std::string(32, '0'));
+  claim(forged);
+  forged.set_epoch_id(std::string(32, '0'));
+  claim(forged);
+  forged.clear_mac();
+  claim(forged);
   EXPECT_TRUE(Audited("worker " + evil_->name()));
-  ExpectUnharmed();
 }
 
 TEST_F(ClaimAttackTest, EveryFieldOfAReportIsBoundedByName) {

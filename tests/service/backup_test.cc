@@ -123,7 +123,7 @@ TEST_F(CoordinatorBackupTest, NothingAcknowledgedBeforeABackupUnderLoadIsLost) {
   ASSERT_EQ(restored.code, 0) << restored.text;
   Serve("elsewhere", {});
   for (const std::string& job : before) EXPECT_TRUE(Knows(job)) << job << " is lost";
-  EXPECT_THAT(coordinator_->OutputText(), HasSubstr("the store was restored: epoch 2 begins"));
+  EXPECT_THAT(coordinator_->OutputText(), HasSubstr("epoch 2 of the store begins ("));
   // Only the first start after the restore begins an epoch.
   EXPECT_EQ(coordinator_->End(), 0);
   Serve("elsewhere", {});

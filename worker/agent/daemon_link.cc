@@ -148,8 +148,25 @@ void Daemon::Receive(const v1::ConnectResponse& response) {
     });
   }
   if (listed || !response.orphans().empty()) SaveRecords();
-  replicas_->Want({response.replicas().begin(), response.replicas().end()});
-  tasks_->Want({response.tasks().begin(), response.tasks().end()});
+  bool record = false;
+  for (const v1::JobOrder& job : response.jobs()) {
+    record |= provenance_->NoteJob(job, response.store());
+  }
+  const auto want = [this, replicas = response.replicas(), tasks = response.tasks()] {
+    replicas_->Want({replicas.begin(), replicas.end()});
+    tasks_->Want({tasks.begin(), tasks.end()});
+  };
+  if (record) {
+    // A copy is stored once whoever finds it also finds what its job is.
+    recorder_->Post([this, want] {
+      if (const absl::Status saved = provenance_->SaveChanges(); !saved.ok()) {
+        return Log(std::string(saved.message()));
+      }
+      want();
+    });
+  } else {
+    want();
+  }
   Wake();
 }
 

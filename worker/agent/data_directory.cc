@@ -9,10 +9,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
+#include <string>
 #include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -115,10 +118,17 @@ Provenance::Provenance(std::string data_directory, Clock clock, DiskFaults* faul
   LoadOrders();
 }
 
+// Whether the epoch follows the known one. One with the same number and another id does not: it is
+// of another history. A worker from before epochs had ids has recorded none.
+bool Provenance::Stores::Exceeds(const v1::StoreIdentity& store, const v1::StoreIdentity& known) {
+  if (store.epoch() != known.epoch()) return store.epoch() > known.epoch();
+  return known.epoch_id().empty() && !store.epoch_id().empty();
+}
+
 bool Provenance::Stores::IsOlder(const v1::StoreIdentity& store) const {
   const auto at = known.find(store.id());
-  if (at == known.end() || store.epoch() > at->second.epoch()) return false;
-  return store.epoch() < at->second.epoch() || store.sequence() < at->second.sequence();
+  if (at == known.end() || Exceeds(store, at->second)) return false;
+  return !SameEpoch(store, at->second) || store.sequence() < at->second.sequence();
 }
 
 bool Provenance::Stores::Follow(const v1::StoreIdentity& store) {
@@ -141,14 +151,25 @@ std::string Provenance::OrderPath(const std::string& job) const {
 void Provenance::LoadStores() {
   const MutexLock lock(&mutex_);
   std::ifstream file(directory_ + "/stores");
-  v1::StoreIdentity store;
-  std::string id;
-  int64_t epoch = 0;
-  int64_t sequence = 0;
-  while (file >> id >> epoch >> sequence) {
+  std::string line;
+  while (std::getline(file, line)) {
+    std::istringstream fields(line);
+    std::string id;
+    std::string epoch_id;
+    std::string life;
+    std::string mac;
+    int64_t epoch = 0;
+    int64_t sequence = 0;
+    if (!(fields >> id >> epoch >> sequence)) continue;
+    v1::StoreIdentity store;
     store.set_id(id);
     store.set_epoch(epoch);
     store.set_sequence(sequence);
+    if (fields >> epoch_id >> life >> mac) {
+      store.set_epoch_id(epoch_id);
+      store.set_life(life);
+      store.set_mac(absl::HexStringToBytes(mac));
+    }
     stores_.known[id] = store;
     stores_.followed = id;
   }
@@ -167,7 +188,12 @@ void Provenance::LoadOrders() {
 absl::Status Provenance::WriteStores(const Stores& stores) {
   std::string lines;
   const auto add = [&lines](const v1::StoreIdentity& store) {
-    absl::StrAppend(&lines, store.id(), " ", store.epoch(), " ", store.sequence(), "\n");
+    absl::StrAppend(&lines, store.id(), " ", store.epoch(), " ", store.sequence());
+    if (!store.mac().empty()) {
+      absl::StrAppend(&lines, " ", store.epoch_id(), " ", store.life(), " ",
+                      absl::BytesToHexString(store.mac()));
+    }
+    lines += "\n";
   };
   for (const auto& [id, store] : stores.known) {
     if (id != stores.followed) add(store);
@@ -218,7 +244,7 @@ Provenance::Verdict Provenance::Judge(const v1::StoreIdentity& store) {
   }
   const auto known = stores_.known.find(store.id());
   if (stores_.followed != store.id() || known == stores_.known.end() ||
-      store.epoch() > known->second.epoch()) {
+      Stores::Exceeds(store, known->second)) {
     return Verdict::kNotFollowed;
   }
   return stores_.Follow(store) ? Verdict::kOlder : Verdict::kObey;
@@ -256,21 +282,44 @@ v1::StoreIdentity Provenance::followed() const {
 absl::Status Provenance::RecordOrder(const v1::DesiredGang& gang, const v1::StoreIdentity& store) {
   v1::Orphan order;
   order.set_job(gang.job());
-  *order.mutable_store() = store;
-  order.mutable_store()->clear_sequence();
+  *order.mutable_store() = EpochOf(store);
   order.set_spec_yaml(gang.spec_yaml());
   *order.mutable_revisions() = gang.revisions();
   order.set_attempt(gang.attempt());
   order.set_owner(gang.owner());
   {
     const MutexLock lock(&mutex_);
-    v1::Orphan& known = orders_[gang.job()];
-    const bool same = known.SerializeAsString() == order.SerializeAsString();
-    if (same && !unsaved_.contains(gang.job())) return absl::OkStatus();
-    known = std::move(order);
-    unsaved_.insert(gang.job());
+    if (!Note(std::move(order)) && !unsaved_.contains(gang.job())) return absl::OkStatus();
   }
+  // Before shards of the attempt exist: whoever continues an older copy of the store learns of it.
+  NIBBLE_RETURN_IF_ERROR(Remember());
   return SaveOrder(gang.job());
+}
+
+bool Provenance::Note(v1::Orphan order) {
+  v1::Orphan& known = orders_[order.job()];
+  if (known.SerializeAsString() == order.SerializeAsString()) return false;
+  known = std::move(order);
+  unsaved_.insert(known.job());
+  return true;
+}
+
+bool Provenance::NoteJob(const v1::JobOrder& job, const v1::StoreIdentity& store) {
+  v1::Orphan order;
+  order.set_job(job.job());
+  *order.mutable_store() = EpochOf(store);
+  order.set_spec_yaml(job.spec_yaml());
+  *order.mutable_revisions() = job.revisions();
+  order.set_attempt(job.attempt());
+  order.set_owner(job.owner());
+  const MutexLock lock(&mutex_);
+  const auto known = orders_.find(job.job());
+  // An order of another epoch or store is reported until that store has taken it in.
+  if (known != orders_.end() &&
+      (known->second.attempt() > job.attempt() || !SameEpoch(known->second.store(), store))) {
+    return unsaved_.contains(job.job());
+  }
+  return Note(std::move(order)) || unsaved_.contains(job.job());
 }
 
 v1::StoreIdentity Provenance::StoreOf(const std::string& job) const {
@@ -340,8 +389,7 @@ void Provenance::Answered() {
   for (const std::string& job : std::exchange(settled_, {})) {
     const auto at = orders_.find(job);
     if (at == orders_.end()) continue;
-    *at->second.mutable_store() = stores_.Followed();
-    at->second.mutable_store()->clear_sequence();
+    *at->second.mutable_store() = EpochOf(stores_.Followed());
     // Until it is saved, the next life would report the job again.
     unsaved_.insert(job);
   }

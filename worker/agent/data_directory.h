@@ -12,8 +12,8 @@
 //   run-directory   path of the socket directory, which is short, because a socket's path has at
 //                   most 107 bytes, and readable by this user alone. A killed life leaves it
 //                   behind; the next one removes it.
-//   stores          a line "ID EPOCH SEQUENCE" for each store, as it was when shards were last
-//                   accepted; the store followed now is last
+//   stores          a line "ID EPOCH SEQUENCE EPOCH-ID LIFE MAC" for each store, as it was when
+//                   ranks were last ordered or shards accepted; the store followed now is last
 //   jobs/JOB/order  the newest order of a job as v1.Orphan and its CRC-32C. One that cannot be read
 //                   counts as unknown: the job is an orphan, and is never dropped.
 //
@@ -79,7 +79,7 @@ class Provenance {
 
   enum class Verdict {
     kObey,
-    kOlder,  // than this worker has known the store, as after a restore from a backup: ignore it
+    kOlder,  // than this worker has known the store, or another history of it: ignore it
     kNotFollowed,  // ignore the desired state; obey the next one after Follow
   };
   // A desired state of `store` has arrived.
@@ -98,6 +98,9 @@ class Provenance {
   // Makes the effects of Forget and Answered durable; waits for the disk. What cannot be written is
   // tried again at the next call.
   absl::Status SaveChanges();
+  // Notes what the followed store knows of a job whose checkpoints are stored here. Returns whether
+  // SaveChanges has to make it durable, before a copy of it is stored.
+  bool NoteJob(const v1::JobOrder& job, const v1::StoreIdentity& store);
   // The store of the job's newest order; unset id: unknown.
   v1::StoreIdentity StoreOf(const std::string& job) const;
   // The attempt of the job's newest order; 0: none is known.
@@ -119,7 +122,8 @@ class Provenance {
     std::map<std::string, v1::StoreIdentity> known;  // by id, in their newest known state
     std::string followed;                            // id
 
-    // Whether it is older than it was known.
+    static bool Exceeds(const v1::StoreIdentity& store, const v1::StoreIdentity& known);
+    // Whether it is older than it was known, or of another history.
     bool IsOlder(const v1::StoreIdentity& store) const;
     // Returns IsOlder.
     bool Follow(const v1::StoreIdentity& store);
@@ -128,6 +132,8 @@ class Provenance {
   };
 
   std::string OrderPath(const std::string& job) const;
+  // Returns whether it differs from the known order.
+  bool Note(v1::Orphan order) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LoadStores();
   void LoadOrders();
   absl::Status WriteStores(const Stores& stores) ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk_mutex_);

@@ -104,6 +104,56 @@ TEST_F(ProvenanceTest, TheSequenceOfAStoreThatAcceptedShardsOutlivesTheDaemon) {
   EXPECT_FALSE(Obeys(Store(kOld, 1, 69)));
 }
 
+TEST_F(ProvenanceTest, AnotherHistoryOfTheSameEpochIsNotObeyed) {
+  v1::StoreIdentity first = Store(kOld, 2, 50);
+  first.set_epoch_id(std::string(32, '1'));
+  v1::StoreIdentity second = Store(kOld, 2, 60);
+  second.set_epoch_id(std::string(32, '2'));
+  EXPECT_TRUE(Obeys(first));
+  EXPECT_FALSE(Obeys(second));
+  EXPECT_EQ(provenance_->followed().epoch_id(), first.epoch_id());
+  second.set_epoch(3);
+  EXPECT_TRUE(Obeys(second));
+}
+
+TEST_F(ProvenanceTest, AStoreIsShownAsItWasIssuedInTheNextLifeToo) {
+  v1::StoreIdentity issued = Store(kOld, 1, 70);
+  issued.set_epoch_id(std::string(32, '1'));
+  issued.set_life(std::string(32, '2'));
+  issued.set_mac(std::string("\0\n\xff mac", 7));
+  EXPECT_TRUE(Obeys(issued));
+  ASSERT_EQ(provenance_->Remember(), absl::OkStatus());
+  NextLife();
+  EXPECT_EQ(provenance_->followed().SerializeAsString(), issued.SerializeAsString());
+}
+
+TEST_F(ProvenanceTest, AnOrderRecordsHowFarTheStoreHasCome) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 90)));
+  ASSERT_EQ(provenance_->RecordOrder(Gang("train-1", 1), Store(kOld, 1, 90)), absl::OkStatus());
+  NextLife();
+  EXPECT_EQ(provenance_->followed().sequence(), 90);
+}
+
+TEST_F(ProvenanceTest, AJobWhoseCopiesAreStoredHereIsKnownInTheNextLife) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
+  v1::JobOrder job;
+  job.set_job("train-1");
+  job.set_spec_yaml("name: a\n");
+  job.set_attempt(3);
+  job.set_owner("ann");
+  EXPECT_TRUE(provenance_->NoteJob(job, Store(kOld, 1, 5)));
+  ASSERT_EQ(provenance_->SaveChanges(), absl::OkStatus());
+  EXPECT_FALSE(provenance_->NoteJob(job, Store(kOld, 1, 6)));
+  NextLife();
+  EXPECT_TRUE(Obeys(Store(kNew, 1, 1)));
+  const v1::ConnectRequest report = Describe({Shard("train-1", Store(kOld, 1))});
+  ASSERT_EQ(report.orphans_size(), 1);
+  EXPECT_EQ(report.orphans(0).spec_yaml(), "name: a\n");
+  EXPECT_EQ(report.orphans(0).owner(), "ann");
+  EXPECT_EQ(report.orphans(0).attempt(), 3);
+}
+
 TEST_F(ProvenanceTest, AnotherStoreIsObeyedAndTheFirstIsNotForgotten) {
   EXPECT_TRUE(Obeys(Store(kOld, 2, 50)));
   EXPECT_TRUE(Obeys(Store(kNew, 1, 1)));

@@ -47,6 +47,7 @@ v1::StoreIdentity JobStore::ReadOrigin(int64_t step, int64_t attempt) const {
   if (!(file >> id >> epoch)) return store;
   store.set_id(id);
   store.set_epoch(epoch);
+  if (std::string epoch_id; file >> epoch_id) store.set_epoch_id(epoch_id);
   return store;
 }
 
@@ -107,7 +108,8 @@ absl::Status JobStore::WriteOrigin(int64_t step, int64_t attempt,
                                    const v1::StoreIdentity& store) const {
   if (store.id().empty()) return absl::OkStatus();
   NIBBLE_RETURN_IF_ERROR(MakeDirectories(directory_));
-  return ReplaceFile(OriginPath(step, attempt), absl::StrCat(store.id(), " ", store.epoch(), "\n"),
+  return ReplaceFile(OriginPath(step, attempt),
+                     absl::StrCat(store.id(), " ", store.epoch(), " ", store.epoch_id(), "\n"),
                      faults_);
 }
 

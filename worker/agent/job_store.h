@@ -4,7 +4,7 @@
 // On disk, in the job's directory:
 //   checkpoints/                 the store
 //   pending-STEP-ATTEMPT.header  of a checkpoint whose shards are sealed and not committed
-//   ordered-by-STEP-ATTEMPT      "ID EPOCH" of the coordinator store that ordered it
+//   ordered-by-STEP-ATTEMPT      "ID EPOCH EPOCH-ID" of the coordinator store that ordered it
 //
 // The directory may be removed at any time; it is made again when something is stored.
 //
