@@ -67,6 +67,7 @@ absl::Status Apply(const v1::ClusterNamed& fact, const Stamp&, Draft& draft) {
     NIBBLE_RETURN_IF_ERROR(CheckStoreId("store_id", fact.store_id()));
     cluster.mutable_store()->set_id(fact.store_id());
     cluster.mutable_store()->set_epoch(1);
+    cluster.mutable_store()->set_epoch_id(fact.epoch_id());
   }
   v1::Queue& queue = draft.queues.Put(kDefaultQueue);
   queue.set_name(kDefaultQueue);
@@ -217,6 +218,7 @@ absl::Status Apply(const v1::StoreRestored& fact, const Stamp&, Draft& draft) {
   NIBBLE_RETURN_IF_ERROR(CheckRange("epoch", fact.epoch(), store.epoch() + 1, kMaxCount));
   store.set_id(fact.store_id());
   store.set_epoch(fact.epoch());
+  store.set_epoch_id(fact.epoch_id());
   return absl::OkStatus();
 }
 

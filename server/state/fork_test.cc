@@ -5,6 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "job/job_spec.h"
 #include "server/state/testing.h"
 
 namespace nibble {
