@@ -102,15 +102,16 @@ TEST(RpcsTest, EveryUnaryMethodOfTheServiceHasAConstantWithItsTypes) {
     const auto& method = *Service().method(i);
     if (!method.server_streaming()) unary.push_back(method.name());
   }
-  EXPECT_THAT(names(kSubmitJob, kForkJob, kListJobs, kDescribeJob, kListJobEvents, kPauseJob,
-                    kResumeJob, kCheckpointJob, kCancelJob, kKillJob, kWaitJob, kSetJobPriority,
-                    kSetJobRestartPolicy, kGetJobMetrics, kGetRecipe, kSetRecipe, kRollbackRecipe,
-                    kDiffRecipe, kListRecipeRevisions, kListRecipePresets, kGetRecipeCost,
-                    kListCheckpoints, kDescribeCheckpoint, kVerifyCheckpoint, kExportCheckpoint,
-                    kPinCheckpoint, kUnpinCheckpoint, kDeleteCheckpoint, kListOrphans, kAdoptJob,
-                    kRemoveOrphan, kListWorkers, kDescribeWorker, kDrainWorker, kUncordonWorker,
-                    kListQueues, kSetQueue, kDeleteQueue),
-              UnorderedElementsAreArray(unary));
+  EXPECT_THAT(
+      names(kSubmitJob, kForkJob, kListJobs, kDescribeJob, kListJobEvents, kPauseJob, kResumeJob,
+            kCheckpointJob, kCancelJob, kKillJob, kWaitJob, kSetJobPriority, kSetJobRestartPolicy,
+            kGetJobMetrics, kGetRecipe, kSetRecipe, kRollbackRecipe, kDiffRecipe,
+            kListRecipeRevisions, kListRecipePresets, kGetRecipeCost, kListCheckpoints,
+            kDescribeCheckpoint, kVerifyCheckpoint, kExportCheckpoint, kPinCheckpoint,
+            kUnpinCheckpoint, kDeleteCheckpoint, kListTrash, kRestoreCheckpoint, kListDeletions,
+            kListOrphans, kAdoptJob, kRemoveOrphan, kListWorkers, kDescribeWorker, kDrainWorker,
+            kUncordonWorker, kListQueues, kSetQueue, kDeleteQueue),
+      UnorderedElementsAreArray(unary));
 }
 
 }  // namespace

@@ -64,12 +64,32 @@ std::string BashCases(Command app) {
                       absl::StrJoin(OptionWords(noun), " "), "' argument=file ;;\n");
     }
     for (Command verb : verbs) {
-      absl::StrAppend(&cases, "    '", noun.Name(), " ", verb.Name(), "') options='",
-                      absl::StrJoin(OptionWords(verb), " "), "' argument=", ArgumentOf(noun, verb),
-                      " ;;\n");
+      const std::vector<Command> parts = verb.Subcommands();
+      if (!parts.empty()) {
+        absl::StrAppend(&cases, "    '", noun.Name(), " ", verb.Name(), "') words='",
+                        absl::StrJoin(Names(parts), " "), "' ;;\n");
+      }
+      for (Command part : parts.empty() ? std::vector<Command>{verb} : parts) {
+        absl::StrAppend(&cases, "    '", noun.Name(), " ", verb.Name(),
+                        parts.empty() ? "" : " " + part.Name(), "') options='",
+                        absl::StrJoin(OptionWords(part), " "),
+                        "' argument=", ArgumentOf(noun, part), " ;;\n");
+      }
     }
   }
   return cases;
+}
+
+// " checkpoint/trash ": the verbs that have verbs of their own.
+std::string NestedVerbs(Command app) {
+  std::string nested = " ";
+  for (Command noun : app.Subcommands()) {
+    for (Command verb : noun.Subcommands()) {
+      if (verb.Subcommands().empty()) continue;
+      absl::StrAppend(&nested, noun.Name(), "/", verb.Name(), " ");
+    }
+  }
+  return nested;
 }
 
 constexpr char kBash[] = R"SH(# nibble in bash: source <(nibble completion bash)
@@ -94,7 +114,13 @@ _nibble() {
         if [[ $before == : && ${#server[@]} -gt 0 ]]; then
           server[1]+=":$word"
         elif [[ $word != -* && $word != : ]]; then
-          if [[ -z $noun ]]; then noun="$word"; elif [[ -z $verb ]]; then verb="$word"; fi
+          if [[ -z $noun ]]; then
+            noun="$word"
+          elif [[ -z $verb ]]; then
+            verb="$word"
+          elif [[ "@NESTED@" == *" $noun/$verb "* ]]; then
+            verb+=" $word"
+          fi
         fi
         ;;
     esac
@@ -151,6 +177,16 @@ void AppendFishOptions(Command app, const std::string& condition, std::string& s
   }
 }
 
+// The options and the argument of a verb; `here` holds where they are to be completed.
+void AppendFishVerb(Command noun, Command verb, const std::string& here, std::string& script) {
+  AppendFishOptions(verb, here, script);
+  const std::string argument = ArgumentOf(noun, verb);
+  if (argument == "file") return;
+  absl::StrAppend(&script, "complete -c nibble -n ", FishText(here),
+                  argument == "checkpoint" ? "" : " -f", " -a '(__nibble_names ",
+                  argument == "checkpoint" ? "job" : argument, " list)'\n");
+}
+
 std::string FishScript(Command app) {
   std::string script =
       "# nibble in fish: nibble completion fish | source\n"
@@ -170,12 +206,15 @@ std::string FishScript(Command app) {
                       " -d ", FishText(verb.Description()), "\n");
       const std::string here =
           absl::StrCat(seen, "; and __fish_seen_subcommand_from ", verb.Name());
-      AppendFishOptions(verb, here, script);
-      const std::string argument = ArgumentOf(noun, verb);
-      if (argument == "file") continue;
-      absl::StrAppend(&script, "complete -c nibble -n ", FishText(here),
-                      argument == "checkpoint" ? "" : " -f", " -a '(__nibble_names ",
-                      argument == "checkpoint" ? "job" : argument, " list)'\n");
+      const std::vector<Command> parts = verb.Subcommands();
+      if (parts.empty()) AppendFishVerb(noun, verb, here, script);
+      for (Command part : parts) {
+        absl::StrAppend(&script, "complete -c nibble -n ", FishText(here), " -f -a ", part.Name(),
+                        " -d ", FishText(part.Description()), "\n");
+        AppendFishVerb(noun, part,
+                       absl::StrCat(here, "; and __fish_seen_subcommand_from ", part.Name()),
+                       script);
+      }
     }
   }
   return script;
@@ -185,7 +224,8 @@ std::string FishScript(Command app) {
 
 std::string CompletionScript(const std::string& shell, Command app) {
   if (shell == "fish") return FishScript(app);
-  const std::string bash = absl::StrReplaceAll(kBash, {{"@CASES@", BashCases(app)}});
+  const std::string bash =
+      absl::StrReplaceAll(kBash, {{"@CASES@", BashCases(app)}, {"@NESTED@", NestedVerbs(app)}});
   return shell == "zsh" ? absl::StrCat(kZshHead, bash) : bash;
 }
 
@@ -215,7 +255,9 @@ void AddRemoteCommands(Command app, int& exit_code) {
   AddWorkerNoun(app, exit_code);
   AddQueueNoun(app, exit_code);
   AddTokenNoun(app, exit_code);
-  AddOrphanVerbs(NounOf(app, "checkpoint", "Checkpoints of jobs"), exit_code);
+  const Command checkpoint = NounOf(app, "checkpoint", "Checkpoints of jobs");
+  AddOrphanVerbs(checkpoint, exit_code);
+  AddDeletionVerbs(checkpoint, exit_code);
 }
 
 }  // namespace nibble

@@ -35,6 +35,8 @@ void AddWorkerNoun(Command app, int& exit_code);      // worker_queue_verbs
 void AddQueueNoun(Command app, int& exit_code);       // worker_queue_verbs
 void AddTokenNoun(Command app, int& exit_code);       // token_verbs: create, list, revoke
 void AddOrphanVerbs(Command checkpoint, int& exit_code);  // checkpoint_verbs: orphans, adopt, ...
+// checkpoint_trash_verbs: history, trash list, trash restore
+void AddDeletionVerbs(Command checkpoint, int& exit_code);
 
 // `nibble completion bash | zsh | fish`: a script that completes every noun, verb and option that
 // `app` has when the verb runs, and the names of jobs, workers and queues, by calls to the cluster.

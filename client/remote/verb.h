@@ -80,9 +80,11 @@ Reply ReplyOf(const google::protobuf::Message& message, std::string text,
 template <class Flags>
 class RemoteVerb {
  public:
-  RemoteVerb(Command noun, const std::string& name, const std::string& help)
+  // `parent`: "checkpoint " of the verbs of its part "trash".
+  RemoteVerb(Command noun, const std::string& name, const std::string& help,
+             const std::string& parent = "")
       : flags_(std::make_shared<Flags>()),
-        command_(noun.Name() + " " + name),
+        command_(parent + noun.Name() + " " + name),
         verb_(noun.AddSubcommand(name, help)) {
     AddRemoteOptions(verb_, flags_->remote);
   }

@@ -76,6 +76,9 @@ std::string WorkerText(const v1::Worker& worker) {
   if (hardware.store_bytes() > 0) {
     list.Add("store", absl::StrCat(BytesText(hardware.store_bytes()), " for checkpoints"));
   }
+  if (worker.trash_bytes() > 0) {
+    list.Add("trash", absl::StrCat(BytesText(worker.trash_bytes()), " of deleted checkpoints"));
+  }
   for (const v1::Label& label : identity.labels()) {
     list.Add("label", absl::StrCat(label.key(), "=", label.value()));
   }

@@ -268,7 +268,7 @@ void AddHelpCommands(Command app, int& exit_code) {
   });
   const Command help = app.AddSubcommand("help", "List the nouns, or describe a noun or verb");
   const auto words = std::make_shared<std::vector<std::string>>();
-  help.Add("COMMAND", *words, "a noun, and optionally one of its verbs").Expect(0, 2);
+  help.Add("COMMAND", *words, "a noun, and optionally one of its verbs").Expect(0, 3);
   help.Footer("Example: nibble help job submit");
   help.OnParsed([app, words, &exit_code] {
     Command at = app;

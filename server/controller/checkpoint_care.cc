@@ -329,7 +329,8 @@ MaybeUpdate DecideSurplus(const State& state, const std::string& job, int copies
   return decide::Checked(state, std::move(update));
 }
 
-std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::string& id) {
+std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::string& id,
+                                               bool* waits) {
   std::vector<v1::CheckpointRef> beyond;
   const v1::JobRecord* const job = state.FindJob(id);
   std::vector<const v1::Checkpoint*> all = state.CheckpointsOf(id);
@@ -348,6 +349,7 @@ std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::st
   bool rolls_back = false;  // whether it was seen
   // Whether the newest checkpoint that survives the loss of any one worker was seen.
   bool copied = false;
+  const v1::Checkpoint* const whole = state.NewestWhole(id);
   for (const v1::Checkpoint* checkpoint : all) {
     const int64_t step = checkpoint->ref().step();
     // Damaged ones are kept for people to inspect; unfinished ones end with their attempt.
@@ -362,7 +364,12 @@ std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::st
     kept += checkpoint->left() ? 0 : 1;
     // Those that a rollback abandoned are kept for people to inspect, as many as good ones.
     if (checkpoint->harmed()) keep = harmed++ < spec->checkpoints.keep_last;
-    if (!keep && !InUse(state, *job, *checkpoint)) beyond.push_back(checkpoint->ref());
+    if (keep || InUse(state, *job, *checkpoint)) continue;
+    if (whole != nullptr && step < whole->ref().step()) {
+      beyond.push_back(checkpoint->ref());
+    } else if (waits != nullptr) {
+      *waits = true;
+    }
   }
   return beyond;
 }
@@ -375,16 +382,11 @@ MaybeUpdate DecideRetention(const State& state, const v1::CheckpointRef& ref,
   v1::CheckpointDeleted& deleted = *update.add_facts()->mutable_checkpoint_deleted();
   *deleted.mutable_ref() = ref;
   deleted.set_reason("beyond what the job's spec keeps");
+  deleted.set_kind(v1::DELETION_KIND_RETENTION);
   absl::Status status = state.Validate(update);
   if (absl::IsFailedPrecondition(status)) return std::nullopt;
   if (!status.ok()) return status;
   return update;
-}
-
-bool IsOutlived(const State& state, const v1::ShardReport& shard) {
-  if (state.FindCheckpoint(shard.ref()) != nullptr) return false;
-  const v1::Checkpoint* const newest = state.NewestGood(shard.ref().job());
-  return newest != nullptr && newest->ref().step() > shard.ref().step();
 }
 
 }  // namespace nibble

@@ -88,15 +88,13 @@ MaybeUpdate DecideSurplus(const State& state, const std::string& job, int copies
 // Good checkpoints that the job's spec does not keep: all but the newest checkpoints.keep_last and
 // the steps that are multiples of checkpoints.keep_every. Checkpoints in use are not among them:
 // pinned, with a requested task (an upload among them), loaded by the living attempt, or the origin
-// of a fork.
-std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::string& job);
+// of a fork. Nor are those that are older than no State::NewestWhole: workers delete these at once
+// (server/state/workers.h). Sets `waits` if there are such: a worker that returns may change that.
+std::vector<v1::CheckpointRef> BeyondRetention(const State& state, const std::string& job,
+                                               bool* waits = nullptr);
 
 // Deletes one of them; unset if it has come into use.
 MaybeUpdate DecideRetention(const State& state, const v1::CheckpointRef& ref, const Caller& caller);
-
-// Whether a shard belongs to a checkpoint that is not in the catalogue and is older than a good one
-// of its job: it was deleted, or came too late. It is not accepted, even from a living attempt.
-bool IsOutlived(const State& state, const v1::ShardReport& shard);
 
 }  // namespace nibble
 

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "server/controller/checkpoint_care.h"
 #include "server/state/testing.h"
+#include "server/state/workers.h"
 
 namespace nibble {
 namespace {
@@ -56,6 +57,33 @@ TEST_F(CheckpointCareTest, OnlyTheNewestGoodCheckpointsAreKept) {
             absl::OkStatus());
   EXPECT_EQ(cluster_.state().FindCheckpoint(Ref(10)), nullptr);
   EXPECT_THAT(Beyond(), IsEmpty());
+}
+
+TEST_F(CheckpointCareTest, RetentionWaitsForTheWorkersOfANewerCheckpoint) {
+  for (const int64_t step : {10, 20, 30}) {
+    ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
+  }
+  bool waits = false;
+  EXPECT_THAT(BeyondRetention(cluster_.state(), job_, &waits), testing::SizeIs(1));
+  EXPECT_FALSE(waits);
+  ASSERT_EQ(cluster_.Run(DecideWorkerLost(cluster_.state(), "w1", 1, "gone", cluster_.caller())),
+            absl::OkStatus());
+  EXPECT_THAT(BeyondRetention(cluster_.state(), job_, &waits), IsEmpty());
+  EXPECT_TRUE(waits);
+  // Even if it was planned before.
+  const MaybeUpdate update = DecideRetention(cluster_.state(), Ref(10), cluster_.caller());
+  ASSERT_EQ(update.status(), absl::OkStatus());
+  EXPECT_FALSE(update->has_value());
+}
+
+TEST_F(CheckpointCareTest, RetentionIsRecordedAsSuch) {
+  for (const int64_t step : {10, 20, 30}) {
+    ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
+  }
+  ASSERT_EQ(cluster_.Run(DecideRetention(cluster_.state(), Ref(10), cluster_.caller())),
+            absl::OkStatus());
+  ASSERT_NE(cluster_.state().FindDeletion(Ref(10)), nullptr);
+  EXPECT_EQ(cluster_.state().FindDeletion(Ref(10))->kind(), v1::DELETION_KIND_RETENTION);
 }
 
 TEST_F(CheckpointCareTest, TheNewestReplicatedCheckpointStaysUntilANewerOneIsReplicated) {

@@ -23,6 +23,7 @@ void CheckpointKeeper::NoteChanges(const Changes& changes) {
   to_trim_.insert(changes.checkpoints_of.begin(), changes.checkpoints_of.end());
   to_care_for_.insert(changes.jobs.begin(), changes.jobs.end());
   workers_changed_ |= changes.workers;
+  if (changes.workers) to_trim_.merge(std::exchange(trim_later_, {}));
 }
 
 void CheckpointKeeper::Tick() {
@@ -70,8 +71,18 @@ void CheckpointKeeper::Trim() {
     jobs.swap(to_trim_);
   }
   for (const std::string& job : jobs) {
+    {
+      // Before the state is read, so that no later change of workers is missed.
+      MutexLock lock(&mutex_);
+      trim_later_.insert(job);
+    }
+    bool waits = false;
     const std::vector<v1::CheckpointRef> beyond = context_.ledger.ReadDecided(
-        [&](const State& state) { return BeyondRetention(state, job); });
+        [&](const State& state) { return BeyondRetention(state, job, &waits); });
+    if (!waits) {
+      MutexLock lock(&mutex_);
+      trim_later_.erase(job);
+    }
     for (const v1::CheckpointRef& ref : beyond) {
       context_.ledger.ChangeUnawaited(
           [&](const State& state) { return DecideRetention(state, ref, context_.coordinator()); },

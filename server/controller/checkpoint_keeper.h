@@ -49,6 +49,8 @@ class CheckpointKeeper {
   mutable Mutex mutex_;
   std::map<std::string, CheckpointWork> work_ ABSL_GUARDED_BY(mutex_);  // by worker
   std::set<std::string> to_trim_ ABSL_GUARDED_BY(mutex_);
+  // Jobs whose retention waits for absent workers.
+  std::set<std::string> trim_later_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> to_care_for_ ABSL_GUARDED_BY(mutex_);
   bool workers_changed_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -37,6 +37,8 @@ MaybeUpdate DecideAs(const ControllerContext& context, const State& state, const
     } else if constexpr (requires { Decide(state, request, caller, Evidence(), 0); }) {
       return Decide(state, request, caller, context.orphans.Of(request.job()).evidence(),
                     context.options.orphan_grace_ms);
+    } else if constexpr (requires { Decide(state, request, caller, LooseShards()); }) {
+      return Decide(state, request, caller, context.trash.Of(request.ref().job()));
     } else {
       return Decide(state, request, caller);
     }
@@ -63,8 +65,9 @@ constexpr auto FindDecision =
               v1::SetJobPriorityRequest, v1::SetJobRestartPolicyRequest, v1::SetRecipeRequest,
               v1::RollbackRecipeRequest, v1::VerifyCheckpointRequest, v1::ExportCheckpointRequest,
               v1::PinCheckpointRequest, v1::UnpinCheckpointRequest, v1::DeleteCheckpointRequest,
-              v1::AdoptJobRequest, v1::RemoveOrphanRequest, v1::DrainWorkerRequest,
-              v1::UncordonWorkerRequest, v1::SetQueueRequest, v1::DeleteQueueRequest>;
+              v1::RestoreCheckpointRequest, v1::AdoptJobRequest, v1::RemoveOrphanRequest,
+              v1::DrainWorkerRequest, v1::UncordonWorkerRequest, v1::SetQueueRequest,
+              v1::DeleteQueueRequest>;
 
 bool IsDryRun(const Message& request) {
   const FieldDescriptor* const field = request.GetDescriptor()->FindFieldByName("dry_run");
@@ -100,7 +103,10 @@ void Run(const std::vector<SwitchAnswers::Answer>& answers) {
 
 void ClientRequests::Complete(Message& response) const {
   context_.ledger.Read([&](const State& state) {
-    const ReadContext context{state, context_.live, context_.clock.SteadyMs()};
+    const ReadContext context{.state = state,
+                              .live = context_.live,
+                              .now_ms = context_.clock.SteadyMs(),
+                              .trash = &context_.trash};
     if (auto* const job = PartOf<v1::Job>(response, "job")) {
       const v1::JobRecord* const found = state.FindJob(job->id());
       if (found != nullptr) *job = JobNow(context, *found);

@@ -51,6 +51,7 @@
 #include "server/controller/recovery.h"
 #include "server/controller/scheduling.h"
 #include "server/controller/scheduling_loop.h"
+#include "server/controller/trash_registry.h"
 #include "server/controller/watch_feed.h"
 #include "server/controller/worker_reports.h"
 #include "server/controller/worker_session.h"
@@ -77,7 +78,8 @@ class Controller {
   template <class Request>
   auto Read(const Request& request, const ProjectView& view = ProjectView()) const {
     return Inspect([&](const State& shown) {
-      auto answer = Answer(ReadContext{shown, live_, clock_.SteadyMs(), &orphans_, view}, request);
+      const ReadContext context{shown, live_, clock_.SteadyMs(), &orphans_, view, &trash_};
+      auto answer = Answer(context, request);
       if (answer.ok()) Redact(view, shown, *answer);
       return answer;
     });
@@ -134,6 +136,7 @@ class Controller {
   LiveStatus live_;
   Moments moments_;
   OrphanRegistry orphans_;
+  TrashRegistry trash_;
   const std::unique_ptr<Ledger> ledger_;
   const ControllerContext context_;  // refers to the above
 

@@ -129,7 +129,10 @@ TEST_F(ControllerCopiesTest, ADamagedCopyIsGivenUpAndDropped) {
   FindDamage(taker_, taker_);
   EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
   EXPECT_EQ(State(), v1::CHECKPOINT_STATE_COMMITTED);
-  EXPECT_THAT(w(taker_).desired.dropped(), SizeIs(1));
+  ASSERT_THAT(w(taker_).desired.dropped(), SizeIs(1));
+  EXPECT_EQ(w(taker_).desired.dropped(0).kind(), v1::DELETION_KIND_DAMAGED);
+  EXPECT_NE(w(taker_).desired.dropped(0).reason(), "");
+  EXPECT_TRUE(w(taker_).desired.dropped(0).has_order());
   // A report from before it learnt of this does not make it a holder again.
   Report(taker_);
   EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
@@ -140,6 +143,18 @@ TEST_F(ControllerCopiesTest, ADamagedCopyIsGivenUpAndDropped) {
   // The copy it has fetched since is good.
   Copy(taker_);
   EXPECT_THAT(Holders(), SizeIs(2));
+}
+
+TEST_F(ControllerCopiesTest, ADamagedCopyThatAnotherStoreOrderedStays) {
+  Copy(taker_);
+  w(taker_).report.mutable_shards(0)->mutable_store()->set_id(std::string(32, 'f'));
+  FindDamage(taker_, taker_);
+  EXPECT_THAT(Holders(), testing::ElementsAre("w1"));
+  EXPECT_THAT(w(taker_).desired.dropped(), SizeIs(0));
+  // Once it has it by order of this one.
+  w(taker_).report.mutable_shards(0)->clear_store();
+  Report(taker_);
+  EXPECT_THAT(w(taker_).desired.dropped(), SizeIs(1));
 }
 
 TEST_F(ControllerCopiesTest, IfTheOnlyCopyIsDamagedSoIsTheCheckpointAndTheCopyStays) {
@@ -255,6 +270,9 @@ TEST_F(ControllerCopiesTest, TheResultOfAFinishedJobIsReplicatedAgainWhenAHolder
 TEST_F(ControllerCopiesTest, ASurplusCopyIsGivenUpBeforeItIsDropped) {
   const std::string surplus = MakeSurplus();
   EXPECT_THAT(OrderedToDrop(), testing::ElementsAre(surplus));
+  EXPECT_EQ(w(surplus).desired.dropped(0).kind(), v1::DELETION_KIND_SURPLUS);
+  EXPECT_NE(w(surplus).desired.dropped(0).reason(), "");
+  EXPECT_TRUE(w(surplus).desired.dropped(0).has_order());
   // It still reports the copy: it does not become a holder, and gets the order again.
   EXPECT_THAT(OrderedToDrop(), testing::ElementsAre(surplus));
   EXPECT_THAT(Holders(), Not(Contains(surplus)));
@@ -263,6 +281,13 @@ TEST_F(ControllerCopiesTest, ASurplusCopyIsGivenUpBeforeItIsDropped) {
   coordinator_.Tick();
   EXPECT_THAT(Holders(), SizeIs(2));
   EXPECT_THAT(OrderedToDrop(), SizeIs(0));
+}
+
+TEST_F(ControllerCopiesTest, ASurplusCopyThatAnotherStoreOrderedStays) {
+  const std::string surplus = MakeSurplus();
+  w(surplus).report.mutable_shards(0)->mutable_store()->set_id(std::string(32, 'f'));
+  EXPECT_THAT(OrderedToDrop(), SizeIs(0));
+  EXPECT_THAT(Holders(), SizeIs(2));
 }
 
 TEST_F(ControllerCopiesTest, NoCopyIsOrderedDroppedBeforeItIsDurablyGivenUp) {

@@ -16,6 +16,7 @@
 #include "server/controller/ledger.h"
 #include "server/controller/live_status.h"
 #include "server/controller/scheduling.h"
+#include "server/controller/trash_registry.h"
 #include "server/controller/watch_hub.h"
 #include "server/scheduler/plan.h"
 #include "server/state/decide.h"
@@ -55,6 +56,7 @@ struct ControllerContext {
   Moments& moments;
   OrphanRegistry& orphans;
   CoordinatorMetrics& metrics;
+  TrashRegistry& trash;
 
   // The author and time of the coordinator's own changes.
   Caller coordinator() const { return {"coordinator", clock.NowUnixMs()}; }

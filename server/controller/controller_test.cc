@@ -73,13 +73,14 @@ TEST(ControllerTest, ADesiredStateNamesTheNewestReportItReflects) {
   TestCoordinator coordinator;
   TestWorker worker(coordinator, "w1", 2);
   ASSERT_EQ(worker.Report(), absl::OkStatus());
-  EXPECT_EQ(worker.desired.answered(), 0);
-  worker.report.set_number(7);
+  EXPECT_EQ(worker.desired.answered(), 1);
+  worker.report.set_number(6);
   ASSERT_EQ(worker.Report(), absl::OkStatus());
   EXPECT_EQ(worker.desired.answered(), 7);
   // Each stream counts separately.
   worker.Reconnect();
-  worker.report.set_number(1);
+  worker.Fetch();
+  EXPECT_EQ(worker.desired.answered(), 0);
   ASSERT_EQ(worker.Report(), absl::OkStatus());
   EXPECT_EQ(worker.desired.answered(), 1);
 }

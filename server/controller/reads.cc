@@ -89,6 +89,9 @@ v1::Worker WorkerNow(const ReadContext& context, const v1::WorkerRecord& worker)
   v1::Worker view = ViewWorker(context.state, worker);
   const std::optional<int64_t> heard = context.live.LastHeard(worker.identity().name());
   if (heard) view.set_last_heard_ms(std::max<int64_t>(0, context.now_ms - *heard));
+  if (context.trash != nullptr) {
+    view.set_trash_bytes(context.trash->TrashBytes(worker.identity().name()));
+  }
   return view;
 }
 

@@ -19,6 +19,7 @@
 #include "proto/nibble/v1/worker.pb.h"
 #include "server/controller/live_status.h"
 #include "server/controller/project_view.h"
+#include "server/controller/trash_registry.h"
 #include "server/state/state.h"
 
 namespace nibble {
@@ -32,6 +33,7 @@ struct ReadContext {
   int64_t now_ms = 0;
   const OrphanRegistry* orphans = nullptr;  // may be null for requests not about orphans
   ProjectView view = ProjectView();         // of the caller: which jobs lists have
+  const TrashRegistry* trash = nullptr;     // null: workers have none
 };
 
 // Lists are sorted by a text, and a page token names the last entry of its page: entries that come
@@ -70,6 +72,12 @@ absl::StatusOr<v1::DescribeWorkerResponse> Answer(const ReadContext& context,
                                                   const v1::DescribeWorkerRequest& request);
 absl::StatusOr<v1::ListQueuesResponse> Answer(const ReadContext& context,
                                               const v1::ListQueuesRequest& request);
+
+// deletion_reads.cc
+absl::StatusOr<v1::ListTrashResponse> Answer(const ReadContext& context,
+                                             const v1::ListTrashRequest& request);
+absl::StatusOr<v1::ListDeletionsResponse> Answer(const ReadContext& context,
+                                                 const v1::ListDeletionsRequest& request);
 
 // recipe_reads.cc
 absl::StatusOr<v1::GetRecipeResponse> Answer(const ReadContext& context,

@@ -1,5 +1,6 @@
 #include "server/controller/shard_reports.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -19,10 +20,15 @@ std::string SubjectOfClaim(const v1::CheckpointRef& ref) {
   return absl::StrCat("job ", ref.job(), " step ", ref.step());
 }
 
-void AddDropped(const v1::ShardReport& shard, v1::ConnectResponse& desired) {
+// `ours`: the store, in whose present epoch the shard was ordered.
+void AddDropped(const v1::ShardReport& shard, v1::DeletionKind kind, const char* reason,
+                const v1::StoreIdentity& ours, v1::ConnectResponse& desired) {
   v1::DroppedShard& dropped = *desired.add_dropped();
   *dropped.mutable_ref() = shard.ref();
   dropped.set_rank(shard.rank());
+  dropped.set_kind(kind);
+  dropped.set_reason(reason);
+  *dropped.mutable_order() = EpochOf(ours);
 }
 
 }  // namespace
@@ -108,23 +114,66 @@ void ShardReports::TakeShards(WorkerSession& session, const v1::ConnectRequest& 
         },
         log);
   }
+  TakeLoose(session, report);
   session.NoteShards(report);
+}
+
+void ShardReports::TakeLoose(WorkerSession& session, const v1::ConnectRequest& report) {
+  const std::string& worker = report.identity().name();
+  const std::shared_ptr<const State> decided = context_.ledger.Decided();
+  context_.trash.Take(worker, report, [&](const v1::ShardReport& shard) {
+    return decided->FindJob(shard.ref().job()) != nullptr &&
+           decided->FindCheckpoint(shard.ref()) == nullptr &&
+           !session.IsStale(ShardKey(shard.ref(), shard.rank()), report.desired_number());
+  });
+  for (const std::string& job : context_.trash.StoredJobs(worker)) {
+    const auto deletions = decided->DeletionsOf(job);
+    if (std::none_of(deletions.begin(), deletions.end(),
+                     [](const auto* deletion) { return deletion->restore_ordered(); })) {
+      continue;
+    }
+    context_.ledger.ChangeUnawaited(
+        [&](const State& state) {
+          return DecideRestored(state, job, context_.trash.Of(job), context_.coordinator());
+        },
+        absl::StrCat("restoration of a checkpoint of ", job));
+  }
 }
 
 void ShardReports::AddDropOrders(const State& shown, WorkerSession& session,
                                  const WorkerSession::Snapshot& snapshot,
                                  v1::ConnectResponse& desired) {
-  for (v1::DroppedShard& shard : DroppedShards(shown, snapshot.shards)) {
-    *desired.add_dropped() = std::move(shard);
-  }
-  for (const v1::ShardReport& shard : snapshot.shards) {
-    const v1::JobRecord* const job = shown.FindJob(shard.ref().job());
-    const bool lives =
-        job != nullptr && job->has_attempt() && job->attempt().number() == shard.ref().attempt();
-    if (lives && IsOutlived(shown, shard)) AddDropped(shard, desired);
-  }
+  // The first report of a stream may begin a new epoch, because it shows that the store is an older
+  // copy of itself. Before that report is durable, `shown` may be of the epoch before, in which
+  // "not in the catalogue" would still be a reason to delete: no order may follow from it.
+  if (snapshot.answered == 0) return;
+  AddDeleted(shown, session, snapshot, desired);
   AddSurplus(shown, session, snapshot, desired);
   AddDamaged(shown, session, snapshot, desired);
+  for (v1::CheckpointRef& ref : context_.trash.TrashOn(snapshot.worker)) {
+    const v1::CheckpointDeletion* const deletion = shown.FindDeletion(ref);
+    if (deletion == nullptr || !deletion->restore_ordered()) continue;
+    *desired.add_restores()->mutable_ref() = std::move(ref);
+  }
+}
+
+void ShardReports::AddDeleted(const State& shown, WorkerSession& session,
+                              const WorkerSession::Snapshot& snapshot,
+                              v1::ConnectResponse& desired) {
+  std::vector<v1::ShardReport> durably;
+  for (const v1::ShardReport& shard : snapshot.shards) {
+    if (!DroppedShards(shown, {&shard, 1}).empty()) durably.push_back(shard);
+  }
+  if (durably.empty()) return;
+  // Checks again on the decided state, where the checkpoint may be about to be restored. Under the
+  // ledger's lock, so that a restoration that is decided later does not count on these shards.
+  context_.ledger.BetweenDecisions([&](const State& decided) {
+    for (v1::DroppedShard& shard : DroppedShards(decided, durably)) {
+      session.NoteDropOrder(ShardKey(shard.ref(), shard.rank()), snapshot.number);
+      context_.trash.NoteDropped(snapshot.worker, shard.ref(), shard.rank());
+      *desired.add_dropped() = std::move(shard);
+    }
+  });
 }
 
 void ShardReports::AddSurplus(const State& shown, WorkerSession& session,
@@ -133,7 +182,8 @@ void ShardReports::AddSurplus(const State& shown, WorkerSession& session,
   const auto unwanted = [&](const State& state, const std::vector<v1::ShardReport>& shards) {
     std::vector<v1::ShardReport> found;
     for (const v1::ShardReport& shard : shards) {
-      if (IsUnwanted(state, snapshot.worker, shard, context_.options.copies)) {
+      if (SameEpoch(shard.store(), state.store()) &&
+          IsUnwanted(state, snapshot.worker, shard, context_.options.copies)) {
         found.push_back(shard);
       }
     }
@@ -146,7 +196,8 @@ void ShardReports::AddSurplus(const State& shown, WorkerSession& session,
   context_.ledger.BetweenDecisions([&](const State& decided) {
     for (const v1::ShardReport& shard : unwanted(decided, durably)) {
       session.NoteDropOrder(ShardKey(shard.ref(), shard.rank()), snapshot.number);
-      AddDropped(shard, desired);
+      AddDropped(shard, v1::DELETION_KIND_SURPLUS, "enough other workers have a copy",
+                 decided.store(), desired);
     }
   });
 }
@@ -161,9 +212,15 @@ void ShardReports::AddDamaged(const State& shown, WorkerSession& session,
   for (const v1::ShardReport& shard : snapshot.shards) {
     const std::string key = ShardKey(shard.ref(), shard.rank());
     if (!damaged.contains(key)) continue;
+    // What another epoch ordered is dropped only once the worker has it by order of this one.
+    if (!SameEpoch(shard.store(), shown.store())) {
+      damaged.erase(key);
+      continue;
+    }
     // Before TakeDamaged, so that reports about the copy stay stale throughout.
     session.NoteDropOrder(key, snapshot.number);
-    AddDropped(shard, desired);
+    AddDropped(shard, v1::DELETION_KIND_DAMAGED,
+               "this copy is damaged, and another worker has a good one", shown.store(), desired);
   }
   session.TakeDamaged(damaged);
 }

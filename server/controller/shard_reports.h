@@ -30,12 +30,18 @@ class ShardReports {
   // Takes the shards that the worker stores.
   void TakeShards(WorkerSession& session, const v1::ConnectRequest& report);
 
-  // Adds the orders to drop copies to the session's desired state with the snapshot's number.
-  // `shown`: the durable state.
+  // Adds the orders to drop copies, and to restore some from the trash, to the session's desired
+  // state with the snapshot's number. `shown`: the durable state.
   void AddDropOrders(const State& shown, WorkerSession& session,
                      const WorkerSession::Snapshot& snapshot, v1::ConnectResponse& desired);
 
  private:
+  // Takes what the worker has of checkpoints that are not in the catalogue, and adopts what was to
+  // be restored and is stored again.
+  void TakeLoose(WorkerSession& session, const v1::ConnectRequest& report);
+  // Shards of checkpoints that are not in the catalogue.
+  void AddDeleted(const State& shown, WorkerSession& session,
+                  const WorkerSession::Snapshot& snapshot, v1::ConnectResponse& desired);
   // Copies beyond the wanted number, and damaged ones that were given up.
   void AddSurplus(const State& shown, WorkerSession& session,
                   const WorkerSession::Snapshot& snapshot, v1::ConnectResponse& desired);

@@ -97,9 +97,11 @@ void TestWorker::Reconnect() {
       });
   ASSERT_EQ(session.status(), absl::OkStatus());
   session_ = *std::move(session);
+  report.clear_number();
 }
 
 absl::Status TestWorker::Report() {
+  report.set_number(report.number() + 1);
   auto answer = std::make_shared<std::promise<absl::Status>>();
   coordinator_.controller().reports().Take(
       session_, report, [answer](const absl::Status& status) { answer->set_value(status); });

@@ -154,8 +154,11 @@ WorkerSession::Snapshot WorkerSession::BeginDesired() {
   return snapshot;
 }
 
-WorkerSessions::WorkerSessions(const Clock& clock, const Options& options, OrphanRegistry& orphans)
-    : clock_(clock), options_(options), orphans_(orphans), thread_([this] { Serve(); }) {}
+WorkerSessions::WorkerSessions(const Clock& clock, const Options& options, OrphanRegistry& orphans,
+                               TrashRegistry& trash)
+    : clock_(clock), options_(options), orphans_(orphans), trash_(trash), thread_([this] {
+        Serve();
+      }) {}
 
 absl::StatusOr<WorkerSessions::Session> WorkerSessions::Open(WorkerSession::Notify notify,
                                                              WorkerSession::End end,
@@ -181,7 +184,9 @@ void WorkerSessions::Close(const Session& session) {
       std::find_if(begin, end, [&](const auto& entry) { return entry.second == session; });
   if (found == end) return;
   by_worker_.erase(found);
-  if (!by_worker_.contains(worker)) orphans_.Forget(worker);
+  if (by_worker_.contains(worker)) return;
+  orphans_.Forget(worker);
+  trash_.Forget(worker);
 }
 
 void WorkerSessions::SetWorker(const Session& session, const v1::WorkerIdentity& identity) {

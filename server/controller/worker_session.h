@@ -28,6 +28,7 @@
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "server/controller/clock.h"
 #include "server/controller/live_status.h"
+#include "server/controller/trash_registry.h"
 
 namespace nibble {
 
@@ -140,8 +141,9 @@ class WorkerSessions {
     int64_t lease_ms = 0;  // a session without a report for longer ends
   };
 
-  // Forgets the orphans of a worker when its last session closes.
-  WorkerSessions(const Clock& clock, const Options& options, OrphanRegistry& orphans);
+  // Forgets the orphans and the trash of a worker when its last session closes.
+  WorkerSessions(const Clock& clock, const Options& options, OrphanRegistry& orphans,
+                 TrashRegistry& trash);
   ~WorkerSessions() { Stop(); }
 
   // `notify`: the desired state may have changed. `end`: the session has expired, without a report
@@ -174,6 +176,7 @@ class WorkerSessions {
   const Clock& clock_;
   const Options options_;
   OrphanRegistry& orphans_;
+  TrashRegistry& trash_;
 
   mutable Mutex mutex_;
   CondVar changed_;

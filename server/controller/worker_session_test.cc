@@ -33,7 +33,8 @@ class WorkerSessionsTest : public testing::Test {
 
   ManualClock clock_{1'000'000};
   OrphanRegistry orphans_;
-  WorkerSessions sessions_{clock_, {.most = 3, .lease_ms = 1000}, orphans_};
+  TrashRegistry trash_;
+  WorkerSessions sessions_{clock_, {.most = 3, .lease_ms = 1000}, orphans_, trash_};
 };
 
 TEST_F(WorkerSessionsTest, EverySessionOfAWorkerIsNotifiedAndNoOther) {

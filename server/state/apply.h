@@ -56,6 +56,14 @@ absl::Status Apply(const v1::CheckpointPinSet& fact, const Stamp& stamp, Draft& 
 absl::Status Apply(const v1::CheckpointDeleted& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::CheckpointTaskSet& fact, const Stamp& stamp, Draft& draft);
 
+// apply_deletion.cc
+absl::Status Apply(const v1::CheckpointRestoreOrdered& fact, const Stamp& stamp, Draft& draft);
+// Erases the checkpoint, which must exist, and its shards, and records why. Beyond
+// kMaxDeletionsPerJob the record of the job's oldest step goes: without it a shard that turns up
+// goes to its worker's trash.
+void EraseCheckpoint(const v1::Checkpoint& checkpoint, v1::DeletionKind kind,
+                     const std::string& reason, const Stamp& stamp, Draft& draft);
+
 // apply_cluster.cc
 absl::Status Apply(const v1::ClusterNamed& fact, const Stamp& stamp, Draft& draft);
 absl::Status Apply(const v1::WorkerRegistered& fact, const Stamp& stamp, Draft& draft);

@@ -189,6 +189,7 @@ absl::Status Apply(const v1::CheckpointAdopted& fact, const Stamp& stamp, Draft&
   if (draft.checkpoints.Find(key) != nullptr) {
     return absl::AlreadyExistsError(absl::StrCat("ref: the ", CheckpointText(ref), " is known"));
   }
+  draft.deletions.Erase(key);
   const bool left = WasLeft(ref, draft);
   v1::Checkpoint& checkpoint = draft.checkpoints.Put(key);
   *checkpoint.mutable_ref() = ref;

@@ -136,16 +136,14 @@ int64_t DurationOf(int64_t duration_ms, int64_t until_unix_ms, const Stamp& stam
 }
 
 // Deletes the unfinished checkpoints of an attempt that is over: nothing can complete them.
-void DropUncommitted(const std::string& job, int64_t attempt, Draft& draft) {
+void DropUncommitted(const std::string& job, int64_t attempt, const Stamp& stamp, Draft& draft) {
   for (const auto& [key, checkpoint] : draft.checkpoints.WithPrefix(JobPrefix(job))) {
     if (checkpoint->ref().attempt() != attempt ||
         checkpoint->state() != v1::CHECKPOINT_STATE_WRITING) {
       continue;
     }
-    for (const auto& [shard, unused] : draft.shards.WithPrefix(absl::StrCat(key, "/"))) {
-      draft.shards.Erase(shard);
-    }
-    draft.checkpoints.Erase(key);
+    EraseCheckpoint(*checkpoint, v1::DELETION_KIND_NOT_COMMITTED, NotCommittedText(attempt), stamp,
+                    draft);
   }
 }
 
@@ -222,7 +220,7 @@ absl::Status Apply(const v1::AttemptEnded& fact, const Stamp& stamp, Draft& draf
   }
   job->set_not_before_unix_ms(fact.not_before_unix_ms());
   job->set_backoff_ms(backoff_ms);
-  DropUncommitted(fact.job(), fact.attempt(), draft);
+  DropUncommitted(fact.job(), fact.attempt(), stamp, draft);
   SettleTimeline(fact.outcome() == v1::ATTEMPT_OUTCOME_SUCCEEDED, *job, draft);
   AddEvent(
       {.kind = v1::JOB_EVENT_KIND_ATTEMPT,

@@ -193,6 +193,7 @@ absl::Status Apply(const v1::CheckpointCommitted& fact, const Stamp& stamp, Draf
   }
   checkpoint->set_state(v1::CHECKPOINT_STATE_COMMITTED);
   checkpoint->set_committed_unix_ms(stamp.time_unix_ms);
+  checkpoint->set_epoch_id(draft.cluster.Find(kOnlyKey)->store().epoch_id());
   job->set_restarts_without_progress(0);
   // A new checkpoint is progress: it clears the blame for failures before it, short of exclusion.
   auto& blames = *job->mutable_blames();
@@ -243,12 +244,21 @@ absl::Status Apply(const v1::CheckpointPinSet& fact, const Stamp& stamp, Draft& 
 }
 
 absl::Status Apply(const v1::CheckpointDeleted& fact, const Stamp& stamp, Draft& draft) {
+  // Stores from before deletions had kinds have unspecified ones.
+  NIBBLE_RETURN_IF_ERROR(
+      CheckRange("kind", fact.kind(), v1::DELETION_KIND_UNSPECIFIED, v1::DELETION_KIND_REQUESTED));
   NIBBLE_ASSIGN_OR_RETURN(v1::Checkpoint* const found, EditExisting(draft, fact.ref()));
   const v1::Checkpoint& checkpoint = *found;
   const std::string key = CheckpointKey(fact.ref());
   const v1::JobRecord& job = *draft.jobs.Find(fact.ref().job());
   std::string why;
-  if (!checkpoint.pins().empty()) {
+  const auto is_newest = [&] {
+    const v1::Checkpoint* const whole = draft.NewestWhole(job.id());
+    return whole == nullptr || whole->ref().step() <= fact.ref().step();
+  };
+  if (fact.kind() == v1::DELETION_KIND_RETENTION && is_newest()) {
+    why = "is older than none that was committed in this epoch and is whole";
+  } else if (!checkpoint.pins().empty()) {
     why = absl::StrCat("is pinned by ", checkpoint.pins(0));
   } else if (!IsFinished(job.state()) && draft.NewestGood(job.id()) == &checkpoint) {
     why = "is the one that the job would resume from";
@@ -265,10 +275,7 @@ absl::Status Apply(const v1::CheckpointDeleted& fact, const Stamp& stamp, Draft&
     return absl::FailedPreconditionError(
         absl::StrCat("ref: the ", CheckpointText(fact.ref()), " ", why));
   }
-  for (const auto& [shard, unused] : draft.shards.WithPrefix(ShardPrefix(fact.ref()))) {
-    draft.shards.Erase(shard);
-  }
-  draft.checkpoints.Erase(key);
+  EraseCheckpoint(checkpoint, fact.kind(), fact.reason(), stamp, draft);
   AddCheckpointEvent(
       fact.ref(),
       absl::StrCat("deleted", fact.reason().empty() ? "" : ": ", Clip(fact.reason(), kMaxClause)),

@@ -368,6 +368,7 @@ absl::Status Apply(const v1::JobForgotten& fact, const Stamp&, Draft& draft) {
     draft.checkpoints.Erase(key);
   }
   for (const auto& [key, unused] : draft.shards.WithPrefix(prefix)) draft.shards.Erase(key);
+  for (const auto& [key, unused] : draft.deletions.WithPrefix(prefix)) draft.deletions.Erase(key);
   for (const auto& [key, unused] : draft.events.WithPrefix(prefix)) draft.events.Erase(key);
   draft.specs.Erase(fact.job());
   draft.timelines.Erase(fact.job());

@@ -123,6 +123,27 @@ absl::StatusOr<Decision<v1::UnpinCheckpointResponse>> Decide(
 absl::StatusOr<Decision<v1::DeleteCheckpointResponse>> Decide(
     const State& state, const v1::DeleteCheckpointRequest& request, const Caller& caller);
 
+// decide_restore.cc: checkpoints that workers have and that are not in the catalogue.
+
+// A worker's shard of such a checkpoint.
+struct LooseShard {
+  std::string worker;
+  v1::ShardReport shard;
+  bool trashed = false;  // false: the worker stores it
+};
+using LooseShards = absl::Span<const LooseShard>;  // of one job, of present workers
+
+// Orders workers to restore a checkpoint from their trash. NotFound names the ranks of which no
+// worker has the shard, or two have different ones. Any worker may report a shard here: a person
+// has chosen the checkpoint, and one contradiction prevents that it is adopted.
+absl::StatusOr<Decision<v1::RestoreCheckpointResponse>> Decide(
+    const State& state, const v1::RestoreCheckpointRequest& request, const Caller& caller,
+    LooseShards shards);
+// Adopts a checkpoint of the job whose restoration was ordered and whose shards are all stored
+// again. Unset: there is none.
+MaybeUpdate DecideRestored(const State& state, const std::string& job, LooseShards shards,
+                           const Caller& caller);
+
 // decide_requests.cc: workers and queues.
 absl::StatusOr<Decision<v1::DrainWorkerResponse>> Decide(const State& state,
                                                          const v1::DrainWorkerRequest& request,

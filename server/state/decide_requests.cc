@@ -393,6 +393,7 @@ absl::StatusOr<Decision<v1::DeleteCheckpointResponse>> Decide(
         v1::CheckpointDeleted& deleted = *update.add_facts()->mutable_checkpoint_deleted();
         *deleted.mutable_ref() = ref;
         deleted.set_reason(request.reason());
+        deleted.set_kind(v1::DELETION_KIND_REQUESTED);
       });
 }
 

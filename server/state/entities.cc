@@ -51,6 +51,10 @@ std::string CheckpointText(const v1::CheckpointRef& ref) {
                       ref.attempt(), ")");
 }
 
+std::string NotCommittedText(int64_t attempt) {
+  return absl::StrCat("attempt ", attempt, " ended before it was committed");
+}
+
 namespace {
 
 absl::string_view WithoutPrefix(const std::string& name, absl::string_view prefix) {

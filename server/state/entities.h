@@ -55,6 +55,9 @@ std::string RemovalKey(absl::string_view worker, absl::string_view job);
 // "checkpoint of train-7 at step 1200 (attempt 3)", for messages.
 std::string CheckpointText(const v1::CheckpointRef& ref);
 
+// Why a shard of an attempt that is over is deleted.
+std::string NotCommittedText(int64_t attempt);
+
 // The reason of an attempt that succeeded before the last step begins with this.
 inline constexpr char kStoppedEarly[] = "stopped early";
 

@@ -55,6 +55,7 @@ constexpr FieldLimit kLimits[] = {
     {"state_author", kMaxAuthorBytes},
     {"goal_author", kMaxAuthorBytes},
     {"mode_author", kMaxAuthorBytes},
+    {"restore_author", kMaxAuthorBytes},
     {"pin", kMaxAuthorBytes},
     {"request_id", kMaxRequestIdBytes},
     {"token", kMaxPathBytes},
@@ -123,6 +124,8 @@ constexpr FieldLimit kLimits[] = {
     {"ConnectResponse.jobs", kMaxFacts},
     {"lives", kMaxLives},
     {"holders", kMaxHolders, kMaxNameBytes},
+    {"CheckpointDeletion.holders", kMaxDeletionHolders, kMaxNameBytes},
+    {"deletions", 1000},
     {"blames", kMaxBlames},
     {"notify", kMaxTargets},
     {"alerts", kMaxAlerts},
@@ -159,7 +162,10 @@ constexpr FieldLimit kLimits[] = {
     {"cores", kMaxCoresBytes},
     {"Orphan.shards", 1'000'000},
     {"ConnectRequest.shards", 1'000'000},
+    {"ConnectRequest.trash", 1'000'000},
+    {"TrashHolding.shards", 1'000'000},
     {"dropped", 1'000'000},
+    {"restores", 1'000'000},
     {"replicas", 1'000'000},
 };
 

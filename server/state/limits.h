@@ -61,6 +61,9 @@ inline constexpr int64_t kMaxDecided = 64;  // decisions of guards in one report
 inline constexpr int64_t kMaxForkSettings = 64;
 inline constexpr int64_t kMaxEventsPerJob = 200;
 inline constexpr int64_t kMaxCheckpointsPerJob = 4096;
+inline constexpr int64_t kMaxDeletionsPerJob = 256;   // records; of the oldest steps there is none
+inline constexpr int64_t kMaxDeletionHolders = 64;    // named by one record
+inline constexpr int64_t kMaxTrashedShards = 10'000;  // of one worker that are listed
 inline constexpr int64_t kMaxOrphans = 10'000;  // jobs of one worker that the store does not know
 
 // The whole cluster, entries.

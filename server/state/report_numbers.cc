@@ -34,7 +34,8 @@ constexpr NumberLimit kNumbers[] = {
     {"RankHealth.next_step", 0, kMaxSteps},      {"CheckpointRef.step", 0, kMaxSteps},
     {"ShardReport.rank", 0, kMaxRanks - 1},      {"ShardReport.world", 1, kMaxRanks},
     {"DamagedShard.rank", 0, kMaxRanks - 1},     {"RevisionStart.first_step", 0, kMaxSteps},
-    {"RecipeRevision.first_step", 0, kMaxSteps},
+    {"RecipeRevision.first_step", 0, kMaxSteps}, {"TrashedShard.rank", 0, kMaxRanks - 1},
+    {"TrashedShard.world", 1, kMaxRanks},
 };
 
 // Whose fractions are figures of training, but for their durations.

@@ -82,6 +82,8 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
       return apply::Apply(fact.checkpoint_pin_set(), stamp, draft);
     case F::kCheckpointDeleted:
       return apply::Apply(fact.checkpoint_deleted(), stamp, draft);
+    case F::kCheckpointRestoreOrdered:
+      return apply::Apply(fact.checkpoint_restore_ordered(), stamp, draft);
     case F::kCheckpointTaskSet:
       return apply::Apply(fact.checkpoint_task_set(), stamp, draft);
     case F::kWorkerRegistered:
@@ -114,7 +116,6 @@ absl::Status ApplyFact(const v1::Fact& fact, const Stamp& stamp, Draft& draft) {
       return apply::Apply(fact.checkpoint_adopted(), stamp, draft);
     case F::kOrphanRemovalSet:
       return apply::Apply(fact.orphan_removal_set(), stamp, draft);
-    case F::kCheckpointRestoreOrdered:
     case F::FACT_NOT_SET:
       break;
   }
@@ -237,6 +238,10 @@ const v1::CheckpointShard* State::FindShard(const v1::CheckpointRef& ref, int32_
   return FindIn(tables_.shards, ShardKey(ref, rank));
 }
 
+const v1::CheckpointDeletion* State::FindDeletion(const v1::CheckpointRef& ref) const {
+  return FindIn(tables_.deletions, CheckpointKey(ref));
+}
+
 const v1::RequestRecord* State::FindRequest(absl::string_view author,
                                             absl::string_view request_id) const {
   return FindIn(tables_.requests, RequestKey(author, request_id));
@@ -272,12 +277,20 @@ std::vector<const v1::Checkpoint*> State::CheckpointsOf(absl::string_view job) c
   return WithPrefix(tables_.checkpoints, JobPrefix(job));
 }
 
+std::vector<const v1::CheckpointDeletion*> State::DeletionsOf(absl::string_view job) const {
+  return WithPrefix(tables_.deletions, JobPrefix(job));
+}
+
 std::vector<const v1::CheckpointShard*> State::ShardsOf(const v1::CheckpointRef& ref) const {
   return WithPrefix(tables_.shards, ShardPrefix(ref));
 }
 
 const v1::Checkpoint* State::NewestGood(absl::string_view job) const {
   return Draft(tables_, index_).NewestGood(job);
+}
+
+const v1::Checkpoint* State::NewestWhole(absl::string_view job) const {
+  return Draft(tables_, index_).NewestWhole(job);
 }
 
 const v1::Checkpoint* State::OriginOf(const v1::JobRecord& job) const {
@@ -326,6 +339,9 @@ std::optional<std::string> KeyOf(const v1::WorkerRecord& worker) {
 std::optional<std::string> KeyOf(const v1::Queue& queue) { return queue.name(); }
 std::optional<std::string> KeyOf(const v1::Checkpoint& checkpoint) {
   return CheckpointKey(checkpoint.ref());
+}
+std::optional<std::string> KeyOf(const v1::CheckpointDeletion& deletion) {
+  return CheckpointKey(deletion.ref());
 }
 std::optional<std::string> KeyOf(const v1::RequestRecord& request) {
   return RequestKey(request.author(), request.request_id());
@@ -390,6 +406,11 @@ absl::Status CheckReferences(const Tables& tables) {
   for (const auto& [key, revision] : tables.archive) {
     const std::string job = key.substr(0, key.rfind('/'));
     if (!tables.jobs.contains(job)) return Missing(v1::ENTITY_KIND_JOB, job);
+  }
+  for (const auto& [key, deletion] : tables.deletions) {
+    if (!tables.jobs.contains(deletion->ref().job())) {
+      return Missing(v1::ENTITY_KIND_JOB, deletion->ref().job());
+    }
   }
   for (const auto& [key, checkpoint] : tables.checkpoints) {
     if (!tables.jobs.contains(checkpoint->ref().job())) {

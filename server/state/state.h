@@ -85,6 +85,7 @@ class State {
   const v1::Queue* FindQueue(absl::string_view name) const { return FindIn(tables_.queues, name); }
   const v1::Checkpoint* FindCheckpoint(const v1::CheckpointRef& ref) const;
   const v1::CheckpointShard* FindShard(const v1::CheckpointRef& ref, int32_t rank) const;
+  const v1::CheckpointDeletion* FindDeletion(const v1::CheckpointRef& ref) const;
   const v1::RequestRecord* FindRequest(absl::string_view author,
                                        absl::string_view request_id) const;
 
@@ -95,15 +96,17 @@ class State {
   // The orphaned jobs that the worker was ordered to delete, by job.
   std::vector<const v1::OrphanRemoval*> RemovalsOn(absl::string_view worker) const;
 
-  // Events and archived revisions of a job by number, its checkpoints by step, then attempt, and
-  // the shards of a checkpoint by rank.
+  // Events and archived revisions of a job by number, its checkpoints and deleted ones by step,
+  // then attempt, and the shards of a checkpoint by rank.
   std::vector<const v1::JobEvent*> EventsOf(absl::string_view job) const;
   std::vector<const v1::RecipeRevision*> ArchiveOf(absl::string_view job) const;
   std::vector<const v1::Checkpoint*> CheckpointsOf(absl::string_view job) const;
+  std::vector<const v1::CheckpointDeletion*> DeletionsOf(absl::string_view job) const;
   std::vector<const v1::CheckpointShard*> ShardsOf(const v1::CheckpointRef& ref) const;
 
   // As in Draft, for the committed state.
   const v1::Checkpoint* NewestGood(absl::string_view job) const;
+  const v1::Checkpoint* NewestWhole(absl::string_view job) const;
   const v1::Checkpoint* OriginOf(const v1::JobRecord& job) const;
   int64_t EarliestStep(const v1::JobRecord& job) const;
   int64_t NeededStep(const v1::JobRecord& job) const;

@@ -36,7 +36,7 @@ class Chaos {
         &Chaos::Resume,   &Chaos::Cancel,  &Chaos::Kill,   &Chaos::Recipe, &Chaos::Recipe,
         &Chaos::Rollback, &Chaos::Preempt, &Chaos::Lose,   &Chaos::Join,   &Chaos::Confirm,
         &Chaos::Fork,     &Chaos::Pin,     &Chaos::Delete, &Chaos::Drain,  &Chaos::Deadline,
-        &Chaos::Forget,   &Chaos::Repeat};
+        &Chaos::Forget,   &Chaos::Repeat,  &Chaos::Trim,   &Chaos::Restore};
     (this->*(*kSteps)[static_cast<size_t>(Below(static_cast<int64_t>(kSteps->size())))])();
   }
 
@@ -214,6 +214,36 @@ class Chaos {
     const std::string job = AnyJob();
     (void)cluster_.Apply(
         cluster_.Facts([&](v1::Fact& fact) { fact.mutable_job_forgotten()->set_job(job); }));
+  }
+  void Trim() {
+    (void)cluster_.Apply(cluster_.Facts([&](v1::Fact& fact) {
+      *fact.mutable_checkpoint_deleted()->mutable_ref() = AnyCheckpoint();
+      fact.mutable_checkpoint_deleted()->set_kind(v1::DELETION_KIND_RETENTION);
+    }));
+  }
+  // Of a deleted checkpoint, whose shards are on one worker then.
+  void Restore() {
+    const auto& all = cluster_.state().tables().deletions;
+    if (all.empty()) return;
+    const v1::CheckpointDeletion deletion =
+        *std::next(all.begin(), Below(static_cast<int64_t>(all.size())))->second;
+    const std::string job = deletion.ref().job();
+    std::vector<LooseShard> shards;
+    const std::string worker = AnyWorker();
+    for (int32_t rank = 0; rank < deletion.world(); ++rank) {
+      shards.push_back({.worker = worker, .shard = {}});
+      v1::ShardReport& shard = shards.back().shard;
+      *shard.mutable_ref() = deletion.ref();
+      shard.set_rank(rank);
+      shard.set_world(deletion.world());
+    }
+    v1::RestoreCheckpointRequest request;
+    request.set_request_id(cluster_.Id());
+    *request.mutable_ref() = deletion.ref();
+    auto ordered = Decide(cluster_.state(), request, cluster_.caller(), shards);
+    if (ordered.ok()) (void)cluster_.Apply(*ordered->update);
+    if (Below(2) == 0) return;
+    (void)cluster_.Run(DecideRestored(cluster_.state(), job, shards, cluster_.caller()));
   }
   void Repeat() {
     v1::SetJobPriorityRequest request;

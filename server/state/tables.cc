@@ -101,6 +101,7 @@ Draft::Draft(const Tables& tables, const Index& index)
       requests(tables.requests),
       archive(tables.archive),
       removals(tables.removals),
+      deletions(tables.deletions),
       before_(index) {}
 
 std::set<std::string> Draft::GangsOn(absl::string_view worker) const {
@@ -156,6 +157,32 @@ const v1::Checkpoint* Draft::NewestGood(absl::string_view job) const {
   for (auto entry = all.rbegin(); entry != all.rend(); ++entry) {
     const v1::Checkpoint& checkpoint = *entry->second;
     if (checkpoint.state() == v1::CHECKPOINT_STATE_COMMITTED && !checkpoint.left()) {
+      return &checkpoint;
+    }
+  }
+  return nullptr;
+}
+
+const v1::Checkpoint* Draft::NewestWhole(absl::string_view job) const {
+  const auto is_present = [this](const std::string& holder) {
+    const v1::WorkerRecord* const worker = workers.Find(holder);
+    return worker != nullptr && worker->present();
+  };
+  const auto is_whole = [&](const v1::Checkpoint& checkpoint) {
+    const auto all = shards.WithPrefix(ShardPrefix(checkpoint.ref()));
+    return static_cast<int32_t>(all.size()) == checkpoint.world() &&
+           std::all_of(all.begin(), all.end(), [&](const auto& entry) {
+             const auto& holders = entry.second->holders();
+             return std::any_of(holders.begin(), holders.end(), is_present);
+           });
+  };
+  const v1::ClusterRecord* const present = cluster.Find(kOnlyKey);
+  const std::string epoch = present == nullptr ? "" : present->store().epoch_id();
+  const auto all = checkpoints.WithPrefix(JobPrefix(job));
+  for (auto entry = all.rbegin(); entry != all.rend(); ++entry) {
+    const v1::Checkpoint& checkpoint = *entry->second;
+    if (checkpoint.state() == v1::CHECKPOINT_STATE_COMMITTED && !checkpoint.left() &&
+        checkpoint.epoch_id() == epoch && is_whole(checkpoint)) {
       return &checkpoint;
     }
   }

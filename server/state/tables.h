@@ -47,6 +47,7 @@ struct Tables {
   Table<v1::RequestRecord> requests;
   Table<v1::RecipeRevision> archive;
   Table<v1::OrphanRemoval> removals;
+  Table<v1::CheckpointDeletion> deletions;
 };
 
 // Calls f(kind, table of a, the same table of b) for every kind, in order. A and B have the members
@@ -66,6 +67,7 @@ void VisitTables(A& a, B& b, F f) {
   f(v1::ENTITY_KIND_REQUEST, a.requests, b.requests);
   f(v1::ENTITY_KIND_ARCHIVED_REVISION, a.archive, b.archive);
   f(v1::ENTITY_KIND_ORPHAN_REMOVAL, a.removals, b.removals);
+  f(v1::ENTITY_KIND_DELETION, a.deletions, b.deletions);
 }
 
 // Null if there is none.
@@ -225,6 +227,7 @@ class Draft {
   DraftTable<v1::RequestRecord> requests;
   DraftTable<v1::RecipeRevision> archive;
   DraftTable<v1::OrphanRemoval> removals;
+  DraftTable<v1::CheckpointDeletion> deletions;
 
   // The index of the state before the update.
   const Index& before() const { return before_; }
@@ -238,6 +241,9 @@ class Draft {
   // The newest committed checkpoint that is not damaged and not abandoned; of two at one step the
   // later attempt's. Null if there is none.
   const v1::Checkpoint* NewestGood(absl::string_view job) const;
+  // The newest such checkpoint that was committed in the store's present epoch and is whole: every
+  // shard is on a present worker. Retention deletes older ones alone. Null if there is none.
+  const v1::Checkpoint* NewestWhole(absl::string_view job) const;
   // The checkpoint of another job that the job may begin from: its origin, damaged or not. Null if
   // it has none, or takes only the weights and has a checkpoint of its own, good or damaged.
   const v1::Checkpoint* OriginOf(const v1::JobRecord& job) const;

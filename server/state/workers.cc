@@ -100,20 +100,46 @@ std::vector<v1::DesiredReplica> ShardSources(const State& state, const v1::Check
 
 std::vector<v1::DroppedShard> DroppedShards(const State& state,
                                             absl::Span<const v1::ShardReport> held) {
+  const v1::StoreIdentity epoch = EpochOf(state.store());
   std::vector<v1::DroppedShard> dropped;
   for (const v1::ShardReport& shard : held) {
-    if (state.FindShard(shard.ref(), shard.rank()) != nullptr) continue;
-    // The store knows all shards only of its present epoch.
-    if (!SameEpoch(shard.store(), state.store())) continue;
-    const v1::JobRecord* const job = state.FindJob(shard.ref().job());
-    if (job != nullptr && job->has_attempt() && job->attempt().number() == shard.ref().attempt()) {
-      continue;
+    const v1::CheckpointRef& ref = shard.ref();
+    if (state.FindShard(ref, shard.rank()) != nullptr || !SameEpoch(shard.store(), epoch)) continue;
+    const v1::CheckpointDeletion* const deletion = state.FindDeletion(ref);
+    if (deletion != nullptr && deletion->restore_ordered()) continue;
+    const v1::JobRecord* const job = state.FindJob(ref.job());
+    const bool lives =
+        job != nullptr && job->has_attempt() && job->attempt().number() == ref.attempt();
+    if (lives && !IsOutlived(state, shard)) continue;
+    v1::DroppedShard& order = dropped.emplace_back();
+    *order.mutable_ref() = ref;
+    order.set_rank(shard.rank());
+    *order.mutable_order() = epoch;
+    if (deletion != nullptr && SameEpoch(deletion->order(), epoch)) {
+      order.set_kind(deletion->kind());
+      order.set_reason(deletion->reason());
+      order.mutable_order()->set_sequence(deletion->order().sequence());
+    } else if (lives) {
+      order.set_kind(v1::DELETION_KIND_LATE);
+      order.set_reason("it was stored after a newer one was committed");
+    } else {
+      order.set_kind(v1::DELETION_KIND_NOT_COMMITTED);
+      order.set_reason(job == nullptr ? "the coordinator has forgotten the job"
+                                      : NotCommittedText(ref.attempt()));
     }
-    dropped.emplace_back();
-    *dropped.back().mutable_ref() = shard.ref();
-    dropped.back().set_rank(shard.rank());
   }
   return dropped;
+}
+
+bool IsOutlived(const State& state, const v1::ShardReport& shard) {
+  if (state.FindCheckpoint(shard.ref()) != nullptr) return false;
+  const v1::CheckpointDeletion* const deletion = state.FindDeletion(shard.ref());
+  if (deletion != nullptr &&
+      (deletion->restore_ordered() || SameEpoch(deletion->order(), state.store()))) {
+    return true;
+  }
+  const v1::Checkpoint* const newest = state.NewestGood(shard.ref().job());
+  return newest != nullptr && newest->ref().step() > shard.ref().step();
 }
 
 void Leases::Restart(const State& state, int64_t now_ms) {

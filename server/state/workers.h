@@ -29,13 +29,27 @@ std::vector<v1::DesiredGang> DesiredGangs(const State& state, const std::string&
 // Every shard of a checkpoint, by rank, and the present workers that store it.
 std::vector<v1::DesiredReplica> ShardSources(const State& state, const v1::CheckpointRef& ref);
 
-// The shards among those a worker stores that it may delete: ordered by this store in its present
-// epoch, and of checkpoints that are neither in the catalogue nor being written by a live attempt.
-// Within an epoch the store loses nothing, so the checkpoint was deleted, or its attempt ended
-// before the commit. Shards of other stores and epochs are kept
-// (docs/decisions/0008-whose-store.md).
+// Deletion of checkpoints. Invariants:
+//   - A shard leaves a worker only by an order that names it, the epoch that it must be of, and
+//   why.
+//   - What another epoch or store has ordered is never deleted by such an order: the store knows
+//   all
+//     shards only of its present epoch (docs/decisions/0008-whose-store.md).
+//   - Only retention deletes at once, the rest goes to the worker's trash. It needs a newer
+//     checkpoint that was committed in the present epoch, is not abandoned, and is whole: every
+//     shard is on a present worker (Draft::NewestWhole).
+//   - So the newest whole checkpoint of a job is deleted by nothing but a person's request.
+//   - A shard of a checkpoint that is being restored is not deleted.
+//
+// The orders for those of a worker's shards whose checkpoint is not in the catalogue: within an
+// epoch the store loses nothing, so it was deleted, as its record says, or the attempt ended before
+// the commit. Shards of a live attempt stay unless they are outlived.
 std::vector<v1::DroppedShard> DroppedShards(const State& state,
                                             absl::Span<const v1::ShardReport> held);
+
+// Whether a shard belongs to a checkpoint that is not in the catalogue and was deleted, or is older
+// than a good one of its job: it came too late. It is not accepted, even from a living attempt.
+bool IsOutlived(const State& state, const v1::ShardReport& shard);
 
 // When each worker was last heard from. Volatile on purpose: a heartbeat per second from every
 // worker is not history, so only its outcome is journalled, that a lease expired (WorkerLost) or a

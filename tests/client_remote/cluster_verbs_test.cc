@@ -56,6 +56,26 @@ class CheckpointVerbsTest : public RemoteClusterTest {
     worker_.report.clear_tasks();
   }
 
+  // The worker moves the shards of a deleted checkpoint to its trash, or back.
+  void Trash(int64_t step, const std::string& reason) {
+    worker_.report.clear_shards();
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      v1::TrashedShard& shard = *worker_.report.add_trash();
+      shard.mutable_ref()->set_job(job_);
+      shard.mutable_ref()->set_step(step);
+      shard.mutable_ref()->set_attempt(1);
+      shard.set_rank(rank);
+      shard.set_world(2);
+      shard.set_bytes(1000);
+      shard.set_manifest_crc32c(7);
+      shard.set_kind(v1::DELETION_KIND_REQUESTED);
+      shard.set_reason(reason);
+      shard.set_age_ms(60'000);
+    }
+    worker_.report.set_all_shards(true);
+    ASSERT_EQ(worker_.Report(), absl::OkStatus());
+  }
+
   const std::string job_ = cluster_.Submit();
   RunningWorker worker_{cluster_};
 };
@@ -91,6 +111,37 @@ TEST_F(CheckpointVerbsTest, PinsKeepACheckpointFromBeingDeleted) {
   EXPECT_EQ(Json({"checkpoint", "list", job_})["checkpoints"].size(), 1u);
   EXPECT_THAT(Nibble({"checkpoint", "delete", job_}).err,
               HasSubstr("'train-1' has no step; name it train-1@STEP"));
+}
+
+TEST_F(CheckpointVerbsTest, ADeletedCheckpointIsInTheHistoryAndIsRestoredFromTheTrash) {
+  EXPECT_THAT(Out({"checkpoint", "history", job_}), HasSubstr("REASON"));
+  Out({"checkpoint", "delete", "train-1@100", "--reason", "by mistake"});
+  EXPECT_THAT(Out({"checkpoint", "history", "train"}),
+              AllOf(HasSubstr("100        1  requested"), HasSubstr("by mistake")));
+  const auto deletion = Json({"checkpoint", "history", job_})["deletions"][0];
+  EXPECT_EQ(deletion["kind"], "DELETION_KIND_REQUESTED");
+  EXPECT_EQ(deletion["holders"][0], "w1");
+  EXPECT_GT(deletion["order"]["sequence"], 0);
+
+  EXPECT_THAT(Err(102, {"checkpoint", "trash", "restore", job_, "100"}),
+              AllOf(HasSubstr("nibble checkpoint trash restore: "),
+                    HasSubstr("no present worker has a shard")));
+  Trash(100, "by mistake");
+  EXPECT_THAT(Out({"checkpoint", "trash", "list"}),
+              AllOf(HasSubstr("train-1   100        1  2 of 2"), HasSubstr("requested"),
+                    HasSubstr("1m00s"), HasSubstr("by mistake")));
+  EXPECT_EQ(Json({"checkpoint", "trash", "list", job_})["checkpoints"][0]["bytes"], 2000);
+  EXPECT_EQ(Json({"worker", "list"})["workers"][0]["trash_bytes"], 2000);
+  EXPECT_THAT(Out({"worker", "describe", "w1"}), HasSubstr("2.0 kB of deleted checkpoints"));
+
+  const Outcome restored =
+      Nibble({"checkpoint", "trash", "restore", job_, "100", "--reason", "still needed"});
+  EXPECT_EQ(restored.out, "train-1@100 of attempt 1 is being restored\n");
+  EXPECT_THAT(restored.err, HasSubstr("run 'nibble checkpoint list train-1'"));
+  EXPECT_THAT(Out({"checkpoint", "trash", "list"}), HasSubstr("requested, being restored"));
+  EXPECT_THAT(Out({"checkpoint", "history", job_}), HasSubstr("requested, being restored"));
+  EXPECT_THAT(Err(2, {"checkpoint", "trash", "restore", job_, "x"}), HasSubstr("STEP"));
+  EXPECT_EQ(Nibble({"help", "checkpoint", "trash", "restore"}).exit_code, 0);
 }
 
 TEST_F(CheckpointVerbsTest, VerifyWaitsForTheResult) {
@@ -242,6 +293,9 @@ TEST(CompletionTest, NounsVerbsAndOptionsAreCompleted) {
               ElementsAre("--max-slots", "--max-restarts", "--max-backoff"));
   EXPECT_THAT(Completions({"worker", "list", "-o", ""}), ElementsAre("table", "json", "yaml"));
   EXPECT_THAT(Completions({"quantize", "--form"}), ElementsAre("--format", "--formula"));
+  EXPECT_THAT(Completions({"checkpoint", "tr"}), ElementsAre("trash"));
+  EXPECT_THAT(Completions({"checkpoint", "trash", ""}), ElementsAre("list", "restore"));
+  EXPECT_THAT(Completions({"checkpoint", "trash", "restore", "--att"}), ElementsAre("--attempt"));
   EXPECT_THAT(Completions({"completion", ""}), ElementsAre("bash", "zsh", "fish"));
   // Options before the verb, whose values are no nouns.
   EXPECT_THAT(Completions({"-o", "json", "que"}), ElementsAre("queue"));
@@ -260,6 +314,7 @@ TEST(CompletionTest, NamesComeFromTheCluster) {
   EXPECT_THAT(Completions({"job", "describe", ""}), ElementsAre("tiny-2", "train-1"));
   EXPECT_THAT(Completions({"recipe", "set", "tr"}), ElementsAre("train-1"));
   EXPECT_THAT(Completions({"checkpoint", "list", "tin"}), Contains("tiny-2"));
+  EXPECT_THAT(Completions({"checkpoint", "trash", "restore", "tr"}), ElementsAre("train-1"));
   EXPECT_THAT(Completions({"worker", "drain", ""}), ElementsAre("w1"));
   EXPECT_THAT(Completions({"queue", "set", "d"}), ElementsAre("default"));
   // Bash splits an address at its colon.
@@ -280,6 +335,8 @@ TEST(CompletionTest, OtherShellsHaveScripts) {
   const std::string fish = RemoteCluster::Nibble({"completion", "fish"}).out;
   EXPECT_THAT(fish, HasSubstr("complete -c nibble -n __fish_use_subcommand -f -a job "));
   EXPECT_THAT(fish, HasSubstr("__fish_seen_subcommand_from submit' -l dry-run"));
+  EXPECT_THAT(fish, HasSubstr("__fish_seen_subcommand_from trash; and "
+                              "__fish_seen_subcommand_from restore' -l attempt"));
   const std::string zsh = RemoteCluster::Nibble({"completion", "zsh"}).out;
   EXPECT_THAT(zsh, HasSubstr("#compdef nibble\n"));
   EXPECT_THAT(zsh, HasSubstr("bashcompinit"));

@@ -71,6 +71,8 @@ help_of() {
   local text
   case $1 in
     nibble)
+      # `checkpoint trash` has verbs of its own.
+      "$nibble" help "${@:2:3}" 2>/dev/null && return
       "$nibble" help "${@:2:2}" 2>/dev/null && return
       # A noun without verbs, such as generate, is followed by its arguments.
       text="$("$nibble" help "$2" 2>/dev/null)"
