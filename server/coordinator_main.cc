@@ -185,6 +185,7 @@ absl::StatusOr<std::unique_ptr<RocksStore>> OpenStore(const CoordinatorFlags& fl
   options.cluster = flags.controller.cluster;
   // Where its volume is not mounted, a standby would begin an empty store.
   options.create_if_missing = !flags.standby;
+  options.keeps_reserve = true;
   const sigset_t signals = StopSignals();
   constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 100'000'000};
   for (bool waits = false;; waits = true) {
@@ -215,6 +216,12 @@ absl::Status Serve(const CoordinatorFlags& flags, ServiceManager& manager) {
   if (store == nullptr) {
     Log(LogLevel::kInfo, "stopping: received a signal before the store was free");
     return absl::OkStatus();
+  }
+  if (const uint64_t bytes = store->MissingReserve(); bytes > 0) {
+    Log(LogLevel::kWarning,
+        absl::StrCat(flags.store, " has no reserve of ", bytes,
+                     " bytes, since less than twice as many are free: if the disk is full, the "
+                     "store cannot be opened again until there is room"));
   }
   const SystemClock clock;
   std::atomic<bool> failed = false;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -247,12 +248,33 @@ absl::Status LocalCluster::AwaitReady(const std::string& role, const ClusterReco
   return absl::OkStatus();
 }
 
-// Uncordons the workers that Down drained, but not those that a user drained.
-absl::Status LocalCluster::OpenWorkers(const std::string& address) const {
+absl::Status LocalCluster::DrainMissing(const std::string& address,
+                                        const std::vector<std::string>& roles) const {
   const CoordinatorClient client = Connect(address);
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> workers, ListWorkers(client));
   for (const v1::Worker& worker : workers) {
-    if (worker.mode() != v1::WORKER_MODE_DRAINING || worker.mode_reason() != kDownReason) continue;
+    const std::string& name = worker.identity().name();
+    if (worker.mode() != v1::WORKER_MODE_OPEN || WorkerNumber(name) == 0 ||
+        absl::c_linear_search(roles, name) || !std::filesystem::exists(paths_.Data(name))) {
+      continue;
+    }
+    v1::DrainWorkerRequest request;
+    request.set_worker(name);
+    request.set_reason(kDownReason);
+    NIBBLE_RETURN_IF_ERROR(client.Call(kDrainWorker, request).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LocalCluster::OpenWorkers(const std::string& address,
+                                       const std::vector<std::string>& roles) const {
+  const CoordinatorClient client = Connect(address);
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<v1::Worker> workers, ListWorkers(client));
+  for (const v1::Worker& worker : workers) {
+    if (worker.mode() != v1::WORKER_MODE_DRAINING || worker.mode_reason() != kDownReason ||
+        !absl::c_linear_search(roles, worker.identity().name())) {
+      continue;
+    }
     v1::UncordonWorkerRequest request;
     request.set_worker(worker.identity().name());
     request.set_reason(kUpReason);
@@ -331,12 +353,13 @@ absl::StatusOr<LocalCluster::Before> LocalCluster::Up(const Wish& wish) {
     // Start all workers once the coordinator serves, then wait for them together.
     if (IsWorker(role)) continue;
     NIBBLE_RETURN_IF_ERROR(AwaitReady(role, record));
+    NIBBLE_RETURN_IF_ERROR(DrainMissing(address, roles));
     NIBBLE_RETURN_IF_ERROR(ReplaceFile(paths_.Address(), address + "\n"));
   }
   for (const std::string& role : roles) {
     NIBBLE_RETURN_IF_ERROR(AwaitReady(role, record));
   }
-  NIBBLE_RETURN_IF_ERROR(OpenWorkers(address));
+  NIBBLE_RETURN_IF_ERROR(OpenWorkers(address, roles));
   if (wish.dashboards) {
     NIBBLE_ASSIGN_OR_RETURN(const size_t dashboards, StartDashboards(record));
     started += dashboards;

@@ -133,7 +133,12 @@ class LocalCluster {
   // The error for a process that is not ready, with the end of its log.
   absl::Status NotReady(absl::StatusCode code, const std::string& role,
                         const std::string& what) const;
-  absl::Status OpenWorkers(const std::string& address) const;
+  // Drains open workers of this cluster that are not among `roles`: it was larger, and ended
+  // without Down. They get no work before their leases expire, and their absence is no alert.
+  absl::Status DrainMissing(const std::string& address,
+                            const std::vector<std::string>& roles) const;
+  // Uncordons those of `roles` that Down drained, but none that a user drained.
+  absl::Status OpenWorkers(const std::string& address, const std::vector<std::string>& roles) const;
   void DrainWorkers(const std::string& address, std::chrono::milliseconds grace) const;
   absl::Status EndRole(const std::string& role, ClusterRecord& record,
                        std::chrono::milliseconds grace) const;

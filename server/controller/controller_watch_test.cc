@@ -1,4 +1,6 @@
 // Watches of the controller: their beginnings, resume tokens, pages of jobs, waits for a state.
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -65,6 +67,72 @@ TEST(ControllerWatchTest, AWatchThatResumesMissesNothing) {
     EXPECT_TRUE(
         absl::IsOutOfRange(coordinator.controller().watches().Open(request, nullptr).status()))
         << other;
+  }
+}
+
+using Messages = std::vector<v1::WatchJobsResponse>;
+
+Messages MessagesOf(TestCoordinator& coordinator, const std::string& token) {
+  v1::WatchJobsRequest request;
+  request.set_resume_token(token);
+  const auto watch = coordinator.controller().watches().Open(request, nullptr);
+  EXPECT_EQ(watch.status(), absl::OkStatus());
+  Messages messages;
+  while (const Watch::Message message = (*watch)->Next()) messages.push_back(*message);
+  EXPECT_EQ((*watch)->status(), absl::OkStatus());
+  coordinator.controller().watches().Close(*watch);
+  return messages;
+}
+
+void AddEvents(const Messages& messages, size_t count, std::vector<std::string>& events) {
+  for (size_t i = 0; i < count; ++i) {
+    if (!messages[i].has_event()) continue;
+    events.push_back(absl::StrCat(messages[i].event().job(), "/", messages[i].event().number()));
+  }
+}
+
+bool ShowsEnd(const Messages& messages, size_t count, const std::string& job) {
+  return std::any_of(messages.begin(), messages.begin() + static_cast<ptrdiff_t>(count),
+                     [&](const v1::WatchJobsResponse& message) {
+                       return message.job().id() == job &&
+                              message.job().state() == v1::JOB_STATE_CANCELLED;
+                     });
+}
+
+TEST(ControllerWatchTest, AWatchCutAfterAnyMessageResumesWithoutARepeatOrAGap) {
+  TestCoordinator coordinator({.fresh_store_id = "27c4934527c5ca44567c36dd41a7ec8e"});
+  TestWorker worker(coordinator, "w1", 2);
+  worker.Obey();
+  const std::string ends = coordinator.Submit(1, "ends");
+  const std::string stays = coordinator.Submit(1, "stays");
+  coordinator.Tick();
+  worker.Obey(1);
+  const std::string start = MessagesOf(coordinator, "").back().resume_token();
+  const auto live = coordinator.controller().watches().Open({}, nullptr);
+  ASSERT_EQ(live.status(), absl::OkStatus());
+  while ((*live)->Next() != nullptr) continue;
+  // One update with events of both jobs, then one that ends a job.
+  coordinator.clock.Advance(60'000);
+  coordinator.Tick();
+  v1::KillJobRequest kill;
+  kill.set_job(ends);
+  ASSERT_EQ(coordinator.Do<v1::KillJobResponse>(kill).status(), absl::OkStatus());
+  Messages later;
+  while (const Watch::Message message = (*live)->Next()) later.push_back(*message);
+
+  std::vector<std::string> all;
+  AddEvents(later, later.size(), all);
+  EXPECT_THAT(all, testing::SizeIs(testing::Ge(5)));
+  for (const Messages& read : {later, MessagesOf(coordinator, start)}) {
+    for (size_t cut = 1; cut <= read.size(); ++cut) {
+      SCOPED_TRACE(absl::StrCat("cut after ", cut, ": ", read[cut - 1].ShortDebugString()));
+      std::vector<std::string> events;
+      AddEvents(read, cut, events);
+      const Messages rest = MessagesOf(coordinator, read[cut - 1].resume_token());
+      AddEvents(rest, rest.size(), events);
+      EXPECT_EQ(events, all);
+      EXPECT_TRUE(ShowsEnd(read, cut, ends) || ShowsEnd(rest, rest.size(), ends));
+    }
   }
 }
 

@@ -178,8 +178,13 @@ void OrphanRegistry::Replace(
     }
     *orphan.add_shards() = shard;
   }
+  Ranks ranks;
+  for (const v1::GangReport& gang : report.gangs()) {
+    ranks[{gang.job(), gang.attempt()}] = gang.ranks_size();
+  }
   MutexLock lock(&mutex_);
   Erase(worker);
+  if (!now.empty()) ranks_[worker] = std::move(ranks);
   for (auto& [job, orphan] : now) orphans_[job][worker] = std::move(orphan);
 }
 
@@ -189,6 +194,7 @@ void OrphanRegistry::Forget(const std::string& worker) {
 }
 
 void OrphanRegistry::Erase(const std::string& worker) {
+  ranks_.erase(worker);
   for (auto job = orphans_.begin(); job != orphans_.end();) {
     job->second.erase(worker);
     job = job->second.empty() ? orphans_.erase(job) : std::next(job);
@@ -224,6 +230,21 @@ int64_t OrphanRegistry::RunningOn(const std::string& worker, const std::string& 
   const auto orphan = by_worker->second.find(worker);
   if (orphan == by_worker->second.end() || !orphan->second.running()) return 0;
   return orphan->second.attempt();
+}
+
+std::optional<int64_t> OrphanRegistry::RanksOf(const std::string& job, int64_t attempt) const {
+  MutexLock lock(&mutex_);
+  const auto by_worker = orphans_.find(job);
+  if (by_worker == orphans_.end()) return 0;
+  int64_t count = 0;
+  for (const auto& [worker, orphan] : by_worker->second) {
+    if (!orphan.running() || orphan.attempt() != attempt) continue;
+    const Ranks& ranks = ranks_.at(worker);
+    const auto of_attempt = ranks.find({job, attempt});
+    if (of_attempt == ranks.end()) return std::nullopt;
+    count += of_attempt->second;
+  }
+  return count;
 }
 
 std::string OrphanRegistry::StrayOf(const std::string& job, int64_t living, Owns owns) const {

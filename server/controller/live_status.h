@@ -124,6 +124,8 @@ class OrphanRegistry {
   std::set<std::string> JobsOn(const std::string& worker) const;
   // The attempt of the job that runs on the worker; 0: none.
   int64_t RunningOn(const std::string& worker, const std::string& job) const;
+  // How many ranks of the attempt run, on all workers; unset: a worker has not said.
+  std::optional<int64_t> RanksOf(const std::string& job, int64_t attempt) const;
   // Whether data that the store has ordered is the job's own (IsOwn).
   using Owns = absl::FunctionRef<bool(const v1::StoreIdentity& store)>;
   // A worker that runs another attempt of the job than `living`; empty: none.
@@ -143,9 +145,11 @@ class OrphanRegistry {
   void Erase(const std::string& worker) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   using ByWorker = std::map<std::string, v1::Orphan>;
+  using Ranks = std::map<std::pair<std::string, int64_t>, int64_t>;  // by job and attempt
 
   mutable Mutex mutex_;
   std::map<std::string, ByWorker> orphans_ ABSL_GUARDED_BY(mutex_);  // by job
+  std::map<std::string, Ranks> ranks_ ABSL_GUARDED_BY(mutex_);       // that run, by worker
 };
 
 }  // namespace nibble

@@ -19,7 +19,8 @@ constexpr size_t kShownOfStore = 8;  // digits of its id
 
 }  // namespace
 
-Recovery::Recovery(const ControllerContext& context) : context_(context) {}
+Recovery::Recovery(const ControllerContext& context)
+    : context_(context), opened_ms_(context.clock.SteadyMs()) {}
 
 std::optional<v1::StoreIdentity> Recovery::NoteEpoch(const v1::Update& update) {
   std::optional<v1::StoreIdentity> store;
@@ -144,10 +145,37 @@ void Recovery::AddOrders(const State& state, const std::string& worker,
       gang.set_job(id);
       gang.set_attempt(attempt);
       gang.set_command(v1::GANG_COMMAND_STOP);
-      gang.set_stop_by_unix_ms(context_.clock.NowUnixMs() + kDefaultGraceMs);
-      gang.set_stop_within_ms(kDefaultGraceMs);
+      const int64_t within_ms =
+          MayCommit(*job, worker, attempt, holdings.evidence()) ? kDefaultGraceMs : 1;
+      gang.set_stop_by_unix_ms(context_.clock.NowUnixMs() + within_ms);
+      gang.set_stop_within_ms(within_ms);
     }
   }
+}
+
+bool Recovery::MayCommit(const v1::JobRecord& job, const std::string& worker, int64_t attempt,
+                         Evidence evidence) const {
+  // An adopted attempt has no placements.
+  const auto is_theirs = [&](const v1::Attempt& ended) {
+    return ended.number() == attempt &&
+           std::any_of(ended.placements().begin(), ended.placements().end(),
+                       [&worker](const auto& placement) { return placement.worker() == worker; });
+  };
+  const auto& recent = job.recent_attempts();
+  if (std::any_of(recent.begin(), recent.end(), is_theirs)) return false;
+  const int64_t now_ms = context_.clock.SteadyMs();
+  const int64_t all_report_by_ms =
+      std::max(opened_ms_, restored_ms_.load()) + context_.options.lease_ms;
+  if (now_ms <= all_report_by_ms) return true;
+  const auto& sizes = job.scheduling().allowed_ranks();
+  int64_t world = sizes.size() == 1 ? sizes[0] : 0;
+  for (const OrphanEvidence& one : evidence) {
+    for (const v1::ShardReport& shard : one.orphan->shards()) {
+      if (shard.ref().attempt() == attempt) world = shard.world();
+    }
+  }
+  // Unknown: 0.
+  return context_.orphans.RanksOf(job.id(), attempt).value_or(world) >= world;
 }
 
 std::string Recovery::WhyNotLaunched(const State& state, const v1::JobRecord& job) const {

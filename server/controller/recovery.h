@@ -24,6 +24,7 @@
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "server/controller/controller_context.h"
 #include "server/controller/worker_session.h"
+#include "server/state/decide.h"
 #include "server/state/state.h"
 
 namespace nibble {
@@ -56,7 +57,13 @@ class Recovery {
   std::map<std::string, std::map<std::string, std::string>> Taken(const State& state) const;
 
  private:
+  // Whether ranks of the job outside its living attempt may still take a checkpoint: not if the
+  // store has ended their attempt, nor if some ranks of their gang are gone.
+  bool MayCommit(const v1::JobRecord& job, const std::string& worker, int64_t attempt,
+                 Evidence evidence) const;
+
   const ControllerContext& context_;
+  const int64_t opened_ms_;  // when this process began, SteadyMs
   // When the present epoch began, SteadyMs; 0: before this process.
   std::atomic<int64_t> restored_ms_ = 0;
   Mutex mutex_;

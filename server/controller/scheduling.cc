@@ -149,16 +149,6 @@ std::string AbsentHolders(const State& state, const v1::CheckpointRef& ref) {
                       count > kNamed ? absl::StrCat(" and ", count - kNamed, " more") : "");
 }
 
-// The newest damaged checkpoint, or null.
-const v1::Checkpoint* NewestDamaged(const State& state, const std::string& job) {
-  const v1::Checkpoint* newest = nullptr;
-  for (const v1::Checkpoint* checkpoint : state.CheckpointsOf(job)) {
-    if (checkpoint->left()) continue;
-    if (checkpoint->state() == v1::CHECKPOINT_STATE_DAMAGED) newest = checkpoint;
-  }
-  return newest;
-}
-
 }  // namespace
 
 Moments::OfJob Moments::Note(const State& state, const v1::JobRecord& job, int64_t now_ms) {
@@ -285,24 +275,14 @@ std::optional<std::vector<SlotChoice>> ChooseSlots(const State& state,
 }
 
 absl::StatusOr<Resume> ChooseResume(const State& state, const v1::JobRecord& job) {
-  const std::vector<const v1::Checkpoint*> loadable = LoadableCheckpoints(state, job);
+  if (std::string never = WhyNeverResumes(state, job); !never.empty()) {
+    return absl::DataLossError(never);
+  }
   const v1::Checkpoint* newest = state.NewestGood(job.id());
   if (newest == nullptr) newest = state.OriginOf(job);
   Resume resume;
-  if (newest == nullptr) {
-    // Does not silently repeat all steps.
-    if (const v1::Checkpoint* const damaged = NewestDamaged(state, job.id()); damaged != nullptr) {
-      return absl::DataLossError(
-          absl::StrCat("every checkpoint of it is damaged, the newest is the ",
-                       CheckpointText(damaged->ref()), "; submit it anew to begin at step 0"));
-    }
-    if (!job.has_origin()) return resume;
-  }
-  if (newest == nullptr || newest->state() != v1::CHECKPOINT_STATE_COMMITTED) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "it is to begin with the ", CheckpointText(job.origin().checkpoint()), ", which is ",
-        newest == nullptr ? "gone" : "damaged", "; submit it anew to begin with another"));
-  }
+  if (newest == nullptr) return resume;
+  const std::vector<const v1::Checkpoint*> loadable = LoadableCheckpoints(state, job);
   if (loadable.empty()) {
     return absl::UnavailableError(absl::StrCat("waits for workers that are away: the ",
                                                CheckpointText(newest->ref()), " is with ",

@@ -93,9 +93,8 @@ struct Resume {
   std::string remark;                     // for people, if it is not the newest checkpoint
 };
 // If there are checkpoints and none can be loaded, because starting over would lose their progress:
-//   Unavailable         the workers that have them are absent (named)
-//   DataLoss            all of them are damaged
-//   FailedPrecondition  the one that it is to begin with is damaged or gone
+//   Unavailable  the workers that have them are absent (named)
+//   DataLoss     WhyNeverResumes
 absl::StatusOr<Resume> ChooseResume(const State& state, const v1::JobRecord& job);
 
 // Jobs that wait for slots and cannot be launched without a checkpoint, with the reason.

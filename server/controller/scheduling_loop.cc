@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -49,10 +50,16 @@ void SchedulingLoop::LaunchPromised() {
 void SchedulingLoop::Plan(int64_t sequence, int64_t now_ms) {
   std::map<std::string, std::string> held_back;
   TakenWorkers taken;
+  std::set<std::string> never;  // jobs that no checkpoint lets run again
   const auto fill = [&](const State& state) -> std::optional<scheduler::Snapshot> {
     if (state.sequence() < sequence) return std::nullopt;
     held_back = recovery_.HeldBack(state);
-    held_back.merge(HeldBack(state));
+    never.clear();
+    for (auto& [job, why] : HeldBack(state)) {
+      // A job that recovery holds back may yet get a checkpoint from its ranks.
+      const bool added = held_back.try_emplace(job, why).second;
+      if (added && !WhyNeverResumes(state, *state.FindJob(job)).empty()) never.insert(job);
+    }
     taken = recovery_.Taken(state);
     DropBroken(state, promises_);
     DropTaken(taken, promises_);
@@ -65,6 +72,7 @@ void SchedulingLoop::Plan(int64_t sequence, int64_t now_ms) {
   // as new as the decided one.
   std::optional<scheduler::Snapshot> snapshot = context_.ledger.Read(fill);
   if (!snapshot) snapshot = context_.ledger.ReadDecided(fill);
+  FailUnresumable(never, now_ms);
   const Stopwatch planning;
   const absl::StatusOr<scheduler::Decisions> decisions =
       scheduler::Plan(*snapshot, now_ms, context_.options.policy);
@@ -95,6 +103,18 @@ void SchedulingLoop::Plan(int64_t sequence, int64_t now_ms) {
     backoff_ends_ms_ = std::min(backoff_ends_ms_.value_or(job.not_before_ms), job.not_before_ms);
   }
   for (const scheduler::Decision& decision : decisions->actions) CarryOut(decision, now_ms);
+}
+
+void SchedulingLoop::FailUnresumable(const std::set<std::string>& never, int64_t now_ms) {
+  std::erase_if(unresumable_since_ms_,
+                [&never](const auto& since) { return !never.contains(since.first); });
+  for (const std::string& job : never) {
+    const int64_t since_ms = unresumable_since_ms_.try_emplace(job, now_ms).first->second;
+    if (now_ms - since_ms < kUnresumableMs) continue;
+    context_.ledger.ChangeUnawaited(
+        [&](const State& state) { return DecideUnresumable(state, job, context_.coordinator()); },
+        absl::StrCat("failure of ", job));
+  }
 }
 
 void SchedulingLoop::CarryOut(const scheduler::Decision& decision, int64_t now_ms) {

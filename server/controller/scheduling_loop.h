@@ -1,5 +1,5 @@
 // Carries out what the scheduler plans: launches, preemptions, changes of size, and the ends of
-// stops whose grace is over.
+// stops whose grace is over and of jobs that can never run again.
 //
 // A plan is made without a lock; each of its steps is decided again on the then current state, and
 // a step that no longer fits is dropped; the next plan replaces it. A placement whose slots are
@@ -10,7 +10,9 @@
 #define NIBBLE_SERVER_CONTROLLER_SCHEDULING_LOOP_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "server/controller/controller_context.h"
@@ -33,6 +35,8 @@ class SchedulingLoop {
   void EndStops(int64_t now_ms);
   void LaunchPromised();
   void Plan(int64_t sequence, int64_t now_ms);
+  // Fails the jobs that have been among `never`, which no checkpoint lets run again, for the bound.
+  void FailUnresumable(const std::set<std::string>& never, int64_t now_ms);
   void CarryOut(const scheduler::Decision& decision, int64_t now_ms);
   // Returns whether the attempt was launched.
   bool Launch(const std::string& job, const scheduler::Placement& placement,
@@ -43,6 +47,7 @@ class SchedulingLoop {
   Promises promises_;
   int64_t planned_sequence_ = -1;
   int64_t planned_ms_ = 0;
+  std::map<std::string, int64_t> unresumable_since_ms_;  // by job
   // The first end of a back-off after the last plan; unset: none.
   std::optional<int64_t> backoff_ends_ms_;
 };

@@ -140,6 +140,8 @@ TEST(SchedulingTest, AJobResumesFromTheNewestLoadableCheckpointWithARemarkIfOlde
   EXPECT_TRUE(absl::IsUnavailable(ChooseResume(cluster.state(), cluster.Job(job)).status()));
   EXPECT_TRUE(HeldBack(cluster.state()).contains(job));
   EXPECT_TRUE(Fill(cluster, {}, HeldBack(cluster.state())).jobs.empty());
+  // Workers may come back.
+  EXPECT_EQ(DecideUnresumable(cluster.state(), job, cluster.caller()).value(), std::nullopt);
 }
 
 TEST(SchedulingTest, AJobWithOnlyDamagedCheckpointsIsHeldBackWithTheReason) {
@@ -160,8 +162,9 @@ TEST(SchedulingTest, AJobWithOnlyDamagedCheckpointsIsHeldBackWithTheReason) {
             absl::OkStatus());
   const absl::Status damaged = ChooseResume(cluster.state(), cluster.Job(job)).status();
   EXPECT_TRUE(absl::IsDataLoss(damaged));
-  EXPECT_THAT(std::string(damaged.message()),
-              HasSubstr("every checkpoint of it is damaged, the newest is the checkpoint of"));
+  EXPECT_THAT(
+      std::string(damaged.message()),
+      HasSubstr("every checkpoint of it is damaged: the checkpoint of train-1 at step 20 "));
 }
 
 TEST(SchedulingTest, AForkOfADamagedCheckpointIsHeldBackAndNamesIt) {
@@ -186,6 +189,11 @@ TEST(SchedulingTest, AForkOfADamagedCheckpointIsHeldBackAndNamesIt) {
       HeldBack(cluster.state()).at(tuned->job().id()),
       HasSubstr("it is to begin with the checkpoint of base-1 at step 10 (attempt 1), which "
                 "is damaged"));
+  ASSERT_EQ(cluster.Run(DecideUnresumable(cluster.state(), tuned->job().id(), cluster.caller())),
+            absl::OkStatus());
+  EXPECT_EQ(cluster.Job(tuned->job().id()).state(), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(cluster.Job(tuned->job().id()).state_reason(),
+              HasSubstr("on w1: chunk 3; submit it anew to begin with another"));
 }
 
 }  // namespace

@@ -5,12 +5,16 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "server/state/entities.h"
 
 namespace nibble {
 namespace {
 
 // Entries examined per lock of the log.
 constexpr size_t kLook = 64;
+// In place of the key of an update's last event: no name of a job begins with it or a later
+// character.
+constexpr char kAllEvents[] = "~";
 
 }  // namespace
 
@@ -21,16 +25,19 @@ std::string StoreMark(const v1::StoreIdentity& store) {
                       store.epoch_id().substr(0, kDigits), ".");
 }
 
-std::string ResumeToken(absl::string_view store_mark, int64_t sequence) {
-  return absl::StrCat(store_mark, "s", sequence);
+std::string ResumeToken(absl::string_view store_mark, int64_t sequence, absl::string_view event) {
+  return absl::StrCat(store_mark, "s", sequence, event.empty() ? "" : ":", event);
 }
 
 absl::StatusOr<ResumePlace> ParseResumeToken(absl::string_view token) {
   ResumePlace place;
   const size_t at = token.find('s');
-  const bool ours = at != absl::string_view::npos &&
-                    token.find_first_not_of("0123456789abcdef.") == at &&
-                    absl::SimpleAtoi(token.substr(at + 1), &place.sequence) && place.sequence >= 0;
+  const size_t colon = token.find(':');
+  if (colon != absl::string_view::npos) place.event = std::string(token.substr(colon + 1));
+  const bool ours =
+      at != absl::string_view::npos && token.find_first_not_of("0123456789abcdef.") == at &&
+      absl::SimpleAtoi(token.substr(0, colon).substr(at + 1), &place.sequence) &&
+      place.sequence >= 0 && (colon == absl::string_view::npos) == place.event.empty();
   if (!ours) {
     return absl::InvalidArgumentError(
         absl::StrCat("resume_token: '", token.substr(0, 80),
@@ -46,8 +53,8 @@ void WatchLog::SetStore(const v1::StoreIdentity& store) {
   store_mark_ = std::move(mark);
 }
 
-void WatchLog::Push(Entry entry, int64_t token, Entries& dropped) {
-  entry.message.set_resume_token(ResumeToken(store_mark_, token));
+void WatchLog::Push(Entry entry, int64_t token, absl::string_view event, Entries& dropped) {
+  entry.message.set_resume_token(ResumeToken(store_mark_, token, event));
   sizes_.push_back(entry.message.ByteSizeLong());
   bytes_ += sizes_.back();
   entries_.push_back(std::make_shared<const Entry>(std::move(entry)));
@@ -65,7 +72,13 @@ void WatchLog::Append(int64_t sequence, std::vector<Entry> entries) {
   MutexLock lock(&mutex_);
   for (size_t i = 0; i < entries.size(); ++i) {
     entries[i].sequence = sequence;
-    Push(std::move(entries[i]), i + 1 == entries.size() ? sequence : sequence - 1, dropped);
+    const bool last = i + 1 == entries.size();
+    // A token names no job but that of its message: its reader may not see the others.
+    const v1::JobEvent& own = entries[i].message.event();
+    const std::string event = last                             ? ""
+                              : entries[i].message.has_event() ? EventKey(own.job(), own.number())
+                                                               : kAllEvents;
+    Push(std::move(entries[i]), last ? sequence : sequence - 1, event, dropped);
   }
   published_ = sequence;
 }
@@ -75,7 +88,7 @@ void WatchLog::AppendSamples(std::vector<Entry> samples) {
   MutexLock lock(&mutex_);
   for (Entry& sample : samples) {
     sample.sequence = published_;
-    Push(std::move(sample), published_, dropped);
+    Push(std::move(sample), published_, "", dropped);
   }
 }
 

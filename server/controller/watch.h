@@ -28,16 +28,19 @@
 
 namespace nibble {
 
-// The meaning of a resume token: the reader has everything up to this update of this store. Another
-// store, or the same one after a restore, has other updates under the same numbers.
+// The meaning of a resume token: the reader has everything up to this update of this store, and of
+// the next update the events up to one. Events of an update are sent in the order of their keys.
+// Another store, or the same one after a restore, has other updates under the same numbers.
 struct ResumePlace {
   std::string store;  // see StoreMark
   int64_t sequence = 0;
+  std::string event;  // key of the last event of the next update, or after all; empty: none of it
 };
 // "27c49345.2." for an id that begins with these digits, in epoch 2; empty: no id yet.
 std::string StoreMark(const v1::StoreIdentity& store);
-// "27c49345.2.s41".
-std::string ResumeToken(absl::string_view store_mark, int64_t sequence);
+// "27c49345.2.s41", or "27c49345.2.s41:train-1/0000000000000007" within update 42.
+std::string ResumeToken(absl::string_view store_mark, int64_t sequence,
+                        absl::string_view event = "");
 // InvalidArgument: not a resume token.
 absl::StatusOr<ResumePlace> ParseResumeToken(absl::string_view token);
 
@@ -57,8 +60,9 @@ class WatchLog {
 
   // The store that the tokens of later messages name.
   void SetStore(const v1::StoreIdentity& store);
-  // The messages of an update, perhaps none; updates come in order. The last message has the
-  // update's token, earlier ones that of the update before.
+  // The messages of an update, perhaps none, events first and sorted by their keys; updates come in
+  // order. The last message has the update's token; each earlier one has that of the update before,
+  // with the event, or all events if it is none.
   void Append(int64_t sequence, std::vector<Entry> entries);
   // Adds samples, which belong to no update.
   void AppendSamples(std::vector<Entry> samples);
@@ -73,7 +77,8 @@ class WatchLog {
 
  private:
   // Entries beyond the bounds move to `dropped`, which the caller frees without the lock.
-  void Push(Entry entry, int64_t token, Entries& dropped) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Push(Entry entry, int64_t token, absl::string_view event, Entries& dropped)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t max_messages_;
   const size_t max_bytes_;

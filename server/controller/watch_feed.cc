@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,37 +14,49 @@
 namespace nibble {
 namespace {
 
-// The events of a job after an update; OutOfRange if some are no longer kept.
+// Whether the reader has the event.
+bool Has(const ResumePlace& place, const v1::JobEvent& event) {
+  if (event.sequence() != place.sequence + 1) return event.sequence() <= place.sequence;
+  return EventKey(event.job(), event.number()) <= place.event;
+}
+
+// The job's newest event, or null.
+const v1::JobEvent* NewestEvent(const State& state, const v1::JobRecord& job) {
+  return FindIn(state.tables().events, EventKey(job.id(), job.next_event() - 1));
+}
+
+// The events of a job that the reader lacks; OutOfRange if some are no longer kept.
 absl::StatusOr<std::vector<const v1::JobEvent*>> EventsAfter(const State& state,
                                                              const v1::JobRecord& job,
-                                                             int64_t sequence) {
+                                                             const ResumePlace& place) {
   // Fast path: most jobs have no recent events.
-  const v1::JobEvent* const newest =
-      FindIn(state.tables().events, EventKey(job.id(), job.next_event() - 1));
+  const v1::JobEvent* const newest = NewestEvent(state, job);
   std::vector<const v1::JobEvent*> events;
-  if (newest == nullptr || newest->sequence() <= sequence) return events;
+  if (newest == nullptr || newest->sequence() <= place.sequence) return events;
   events = state.EventsOf(job.id());
-  if (job.first_event() > 1 && !events.empty() && events.front()->sequence() > sequence + 1) {
+  if (job.first_event() > 1 && !events.empty() && events.front()->sequence() > place.sequence + 1) {
     return absl::OutOfRangeError(absl::StrCat("resume_token: events of ", job.id(),
                                               " before number ", job.first_event(),
                                               " are no longer kept; begin without a token"));
   }
-  std::erase_if(events, [sequence](const auto* event) { return event->sequence() <= sequence; });
+  std::erase_if(events, [&place](const auto* event) { return Has(place, *event); });
   return events;
 }
 
-// The beginning of a watch: the missed events, the jobs, then `caught_up`.
+// The beginning of a watch: the missed events, each finished job after the last of its own, the
+// other jobs, then `caught_up`.
 class Beginning {
  public:
   // `from`: of the resume token.
   Beginning(std::shared_ptr<const State> state, const LiveStatus& live, const Clock& clock,
-            const v1::WatchJobsRequest& request, std::optional<int64_t> from)
+            const v1::WatchJobsRequest& request, std::optional<ResumePlace> from)
       : state_(std::move(state)),
         live_(live),
         clock_(clock),
         request_(request),
-        from_(from),
-        mark_(StoreMark(state_->store())) {
+        from_(std::move(from)),
+        mark_(StoreMark(state_->store())),
+        token_(request.resume_token()) {
     if (request_.jobs().empty()) unfinished_ = state_->index().unfinished().begin();
   }
 
@@ -51,25 +65,46 @@ class Beginning {
       NIBBLE_RETURN_IF_ERROR(FindMissed());
     }
     v1::WatchJobsResponse message;
-    if (event_ < missed_.size()) {
-      const v1::JobEvent& event = *missed_[event_++];
-      *message.mutable_event() = event;
-      message.set_resume_token(ResumeToken(mark_, event.sequence() - 1));
-    } else if (const v1::JobRecord* const job = NextJob()) {
-      *message.mutable_job() = JobNow({*state_, live_, clock_.SteadyMs()}, *job);
-      if (from_) message.set_resume_token(request_.resume_token());
+    const v1::JobRecord* job = nullptr;
+    if (next_ < missed_.size()) {
+      const Missed& missed = missed_[next_++];
+      job = missed.ended;
+      if (missed.event != nullptr) {
+        *message.mutable_event() = *missed.event;
+        token_ = ResumeToken(mark_, missed.sequence - 1, missed.key);
+      }
     } else {
-      message.set_caught_up(true);
-      message.set_resume_token(ResumeToken(mark_, state_->sequence()));
+      job = NextJob();
     }
+    if (job != nullptr) {
+      *message.mutable_job() = JobNow({*state_, live_, clock_.SteadyMs()}, *job);
+    } else if (!message.has_event()) {
+      message.set_caught_up(true);
+      token_ = ResumeToken(mark_, state_->sequence());
+    }
+    message.set_resume_token(token_);
     return message;
   }
 
  private:
+  // An event, or a job that finished after the token.
+  struct Missed {
+    int64_t sequence = 0;
+    std::string key;  // of the event; empty: none
+    const v1::JobEvent* event = nullptr;
+    const v1::JobRecord* ended = nullptr;
+  };
+
   absl::Status Miss(const v1::JobRecord& job) {
-    NIBBLE_ASSIGN_OR_RETURN(const auto missed, EventsAfter(*state_, job, *from_));
-    missed_.insert(missed_.end(), missed.begin(), missed.end());
-    if (!missed.empty() && IsFinished(job.state())) ended_.push_back(&job);
+    NIBBLE_ASSIGN_OR_RETURN(const auto events, EventsAfter(*state_, job, *from_));
+    for (const v1::JobEvent* event : events) {
+      missed_.push_back({event->sequence(), EventKey(job.id(), event->number()), event, nullptr});
+    }
+    // With its newest event the reader may not have got the job itself.
+    const v1::JobEvent* const newest = NewestEvent(*state_, job);
+    if (IsFinished(job.state()) && newest != nullptr && newest->sequence() > from_->sequence) {
+      missed_.push_back({newest->sequence(), "", nullptr, &job});
+    }
     return absl::OkStatus();
   }
   absl::Status FindMissed() {
@@ -88,8 +123,11 @@ class Beginning {
       const v1::JobRecord* const job = state_->FindJob(id);
       if (status.ok() && job != nullptr) status = Miss(*job);
     }
-    std::stable_sort(missed_.begin(), missed_.end(),
-                     [](const auto* a, const auto* b) { return a->sequence() < b->sequence(); });
+    // As they were published.
+    std::stable_sort(missed_.begin(), missed_.end(), [](const Missed& a, const Missed& b) {
+      return std::tuple(a.sequence, a.event == nullptr, std::string_view(a.key)) <
+             std::tuple(b.sequence, b.event == nullptr, std::string_view(b.key));
+    });
     return status;
   }
   // A watch of all jobs leaves out finished ones, since there may be very many; ListJobs has
@@ -99,43 +137,40 @@ class Beginning {
       const v1::JobRecord* const job = state_->FindJob(request_.jobs(named_++));
       if (job != nullptr && (!from_ || !IsFinished(job->state()))) return job;
     }
-    if (unfinished_ != state_->index().unfinished().end()) {
-      return state_->FindJob((unfinished_++)->second);
-    }
-    return end_ < ended_.size() ? ended_[end_++] : nullptr;
+    if (unfinished_ == state_->index().unfinished().end()) return nullptr;
+    return state_->FindJob((unfinished_++)->second);
   }
 
   const std::shared_ptr<const State> state_;
   const LiveStatus& live_;
   const Clock& clock_;
   const v1::WatchJobsRequest request_;
-  const std::optional<int64_t> from_;
+  const std::optional<ResumePlace> from_;
   const std::string mark_;
+  std::string token_;  // after what was sent so far
   bool looked_ = false;
-  std::vector<const v1::JobEvent*> missed_;  // by update
-  std::vector<const v1::JobRecord*> ended_;  // finished after the token
+  std::vector<Missed> missed_;  // in the order of the journal
   // Positions in these lists.
-  size_t event_ = 0;
+  size_t next_ = 0;
   int named_ = 0;
   PersistentMap<int64_t, std::string>::const_iterator unfinished_;
-  size_t end_ = 0;
 };
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Watch>> WatchFeed::Open(const v1::WatchJobsRequest& request,
                                                        std::function<void()> notify) {
-  std::optional<int64_t> from;
+  std::optional<ResumePlace> from;
   const std::shared_ptr<const State> now = context_.ledger.Shown();
   if (!request.resume_token().empty()) {
-    NIBBLE_ASSIGN_OR_RETURN(const ResumePlace parsed, ParseResumeToken(request.resume_token()));
+    NIBBLE_ASSIGN_OR_RETURN(ResumePlace parsed, ParseResumeToken(request.resume_token()));
     // The updates of another store, or of this one before a restore, are unknown here.
     if (parsed.store != StoreMark(now->store()) || parsed.sequence > now->sequence()) {
       return absl::OutOfRangeError(absl::StrCat(
           "resume_token: '", request.resume_token(),
           "' is of another store, or of this one before it was restored; begin without a token"));
     }
-    from = parsed.sequence;
+    from = std::move(parsed);
   }
   for (const std::string& id : request.jobs()) {
     if (now->FindJob(id) == nullptr) {
@@ -177,8 +212,9 @@ void WatchFeed::Begin(const State& state) {
   hub_.Publish(state.sequence(), {});
 }
 
-void WatchFeed::Publish(const State& after, const std::vector<std::string>& events,
+void WatchFeed::Publish(const State& after, std::vector<std::string> events,
                         const std::set<std::string>& jobs) {
+  std::sort(events.begin(), events.end());
   std::vector<WatchLog::Entry> entries;
   for (const std::string& key : events) {
     const v1::JobEvent* const event = FindIn(after.tables().events, key);

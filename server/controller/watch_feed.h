@@ -48,7 +48,7 @@ class WatchFeed {
   void SetStore(const v1::StoreIdentity& store) { hub_.SetStore(store); }
   // Publishes a durable update: new events, by their keys, and changed jobs.
   // Ends the waits that it decides.
-  void Publish(const State& after, const std::vector<std::string>& events,
+  void Publish(const State& after, std::vector<std::string> events,
                const std::set<std::string>& jobs);
   void PublishSamples(const std::string& job, const std::vector<v1::StepSample>& samples);
 

@@ -1,9 +1,9 @@
 // Open watches and waits of jobs (WatchHub), and the thread that serves them (WatchPump).
 //
 // A watch begins with the current jobs, ends that part with `caught_up`, and continues with the
-// messages of later updates in the order of the journal, without a gap. Its resume token is the
-// sequence number of the last update that was sent completely: a reader who resumes with it misses
-// nothing, but may get parts of the next update twice.
+// messages of later updates in the order of the journal, without a gap. Its resume token names the
+// last update that was sent completely and the last event after that: a reader who resumes with it
+// misses nothing and gets no event twice, but may get jobs twice.
 //
 // Nothing here waits for a reader, and changes and reports take no longer for more readers: Publish
 // adds to one log that all read, and one thread of low priority does the rest, including the

@@ -87,7 +87,7 @@ TEST(WatchHubTest, OnlyTheLastMessageOfAnUpdateHasItsToken) {
   WatchHub hub({});
   const auto watch = Open(hub, {});
   hub.Publish(5, OneEach({"a", "b"}));
-  EXPECT_EQ(watch->Next()->resume_token(), "s4");
+  EXPECT_EQ(watch->Next()->resume_token(), "s4:~");
   EXPECT_EQ(watch->Next()->resume_token(), "s5");
   EXPECT_EQ(watch->Next(), nullptr);
 }
@@ -352,7 +352,11 @@ TEST(WatchHubTest, InvalidResumeTokensAreRefused) {
   EXPECT_EQ(ParseResumeToken(token_of_it)->store, StoreMark(store));
   EXPECT_EQ(ParseResumeToken(token_of_it)->sequence, 41);
   EXPECT_EQ(ParseResumeToken(ResumeToken("", 7))->sequence, 7);
-  for (const char* token : {"", "41", "s", "s-1", "s1x", "x1", "x.1.s4", "27c49345.2.41"}) {
+  EXPECT_EQ(ParseResumeToken(ResumeToken("", 7))->event, "");
+  EXPECT_EQ(ParseResumeToken(ResumeToken("", 7, "a/1"))->sequence, 7);
+  EXPECT_EQ(ParseResumeToken(ResumeToken("", 7, "a/1"))->event, "a/1");
+  for (const char* token :
+       {"", "41", "s", "s-1", "s1x", "x1", "x.1.s4", "27c49345.2.41", "s4:", "s:a/1"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseResumeToken(token).status())) << token;
   }
 }

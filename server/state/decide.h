@@ -186,6 +186,13 @@ int64_t StopGraceOf(const v1::Attempt& attempt);
 std::vector<const v1::Checkpoint*> LoadableCheckpoints(const State& state,
                                                        const v1::JobRecord& job);
 
+// Why no attempt of the job can begin, whichever workers come back: every checkpoint of it is
+// damaged, or the one of another job that it is to begin with is damaged or gone. Names each
+// checkpoint and what is wrong with it, and the remedy. Empty: one can.
+std::string WhyNeverResumes(const State& state, const v1::JobRecord& job);
+// Fails a job without ranks for that reason; unset if it waits for something else.
+MaybeUpdate DecideUnresumable(const State& state, const std::string& job, const Caller& caller);
+
 // decide_report.cc: what workers report.
 
 // The ranks of one gang on one worker: revisions in effect, phases, and the consequences for the

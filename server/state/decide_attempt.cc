@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status_macros.h"
 #include "server/state/decide.h"
 #include "server/state/decide_tools.h"
@@ -75,6 +76,49 @@ std::vector<const v1::Checkpoint*> LoadableCheckpoints(const State& state,
            !AllShardsPresent(state, *checkpoint);
   });
   return all;
+}
+
+std::string WhyNeverResumes(const State& state, const v1::JobRecord& job) {
+  const v1::Checkpoint* const origin = state.OriginOf(job);
+  if (state.NewestGood(job.id()) != nullptr ||
+      (origin != nullptr && origin->state() == v1::CHECKPOINT_STATE_COMMITTED)) {
+    return "";
+  }
+  // Does not silently repeat all steps.
+  constexpr size_t kNamed = 3;
+  constexpr int64_t kEach = 200;
+  std::vector<std::string> damaged;  // newest first
+  const std::vector<const v1::Checkpoint*> all = state.CheckpointsOf(job.id());
+  for (auto one = all.rbegin(); one != all.rend(); ++one) {
+    if ((*one)->left() || (*one)->state() != v1::CHECKPOINT_STATE_DAMAGED) continue;
+    damaged.push_back(
+        absl::StrCat("the ", CheckpointText((*one)->ref()), ": ", Clip((*one)->damage(), kEach)));
+  }
+  if (!damaged.empty()) {
+    const size_t more = damaged.size() - std::min(damaged.size(), kNamed);
+    damaged.resize(damaged.size() - more);
+    return absl::StrCat("every checkpoint of it is damaged: ", absl::StrJoin(damaged, "; "),
+                        more > 0 ? absl::StrCat("; and ", more, " more") : "",
+                        "; submit it anew to begin at step 0");
+  }
+  if (!job.has_origin()) return "";
+  return absl::StrCat(
+      "it is to begin with the ", CheckpointText(job.origin().checkpoint()), ", which is ",
+      origin == nullptr ? "gone" : absl::StrCat("damaged: ", Clip(origin->damage(), kEach)),
+      "; submit it anew to begin with another");
+}
+
+MaybeUpdate DecideUnresumable(const State& state, const std::string& job, const Caller& caller) {
+  const v1::JobRecord* const found = state.FindJob(job);
+  if (found == nullptr || found->has_attempt() ||
+      (found->state() != v1::JOB_STATE_QUEUED && found->state() != v1::JOB_STATE_RECOVERING)) {
+    return std::nullopt;
+  }
+  const std::string why = WhyNeverResumes(state, *found);
+  if (why.empty()) return std::nullopt;
+  v1::Update update = decide::NextUpdate(state, caller);
+  decide::Move(job, found->state(), v1::JOB_STATE_FAILED, why, update);
+  return decide::Checked(state, std::move(update));
 }
 
 MaybeUpdate DecideLaunch(const State& state, const std::string& job,

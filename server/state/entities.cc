@@ -67,7 +67,7 @@ bool MayMove(v1::JobState from, v1::JobState to) {
   switch (from) {
     case v1::JOB_STATE_QUEUED:
       return to == v1::JOB_STATE_STARTING || to == v1::JOB_STATE_PAUSED ||
-             to == v1::JOB_STATE_CANCELLED;
+             to == v1::JOB_STATE_FAILED || to == v1::JOB_STATE_CANCELLED;
     case v1::JOB_STATE_STARTING:
       return to == v1::JOB_STATE_RUNNING || to == v1::JOB_STATE_RECOVERING ||
              to == v1::JOB_STATE_QUEUED || to == v1::JOB_STATE_FAILED ||

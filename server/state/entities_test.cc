@@ -26,7 +26,7 @@ constexpr v1::JobState kStates[] = {v1::JOB_STATE_UNSPECIFIED, v1::JOB_STATE_QUE
 constexpr const char* kMayMove[] = {
     // U Q S R P C E ✓ F X
     "..........",  // UNSPECIFIED
-    "..S.P....X",  // QUEUED
+    "..S.P...FX",  // QUEUED
     ".Q.R.C..FX",  // STARTING
     "....PCE+FX",  // RUNNING
     ".Q.R.....X",  // PAUSED

@@ -79,6 +79,8 @@ inline constexpr int64_t kMaxRestarts = 1'000'000;
 inline constexpr int64_t kMaxBackoffMs = int64_t{24} * 3600 * 1000;
 inline constexpr int64_t kMaxGraceMs = int64_t{24} * 3600 * 1000;
 inline constexpr int64_t kDefaultGraceMs = int64_t{5} * 60 * 1000;
+// A job that no checkpoint lets run again fails after this: a worker may still bring one.
+inline constexpr int64_t kUnresumableMs = int64_t{5} * 60 * 1000;
 inline constexpr int64_t kMaxSteps = int64_t{1} << 48;
 inline constexpr int64_t kMaxCount = int64_t{1} << 60;  // bytes, tokens, counters
 inline constexpr int32_t kFailuresUntilExcluded = 2;    // attempts that one worker ended

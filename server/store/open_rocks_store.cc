@@ -1,5 +1,5 @@
-// Opening a store: checks that the directory has a store, that it belongs to the cluster, and that
-// nothing acknowledged is missing.
+// Opening a store: checks that the directory has a store, that it belongs to the cluster, that
+// nothing acknowledged is missing, and that the disk has room for it.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/files/file_lock.h"
+#include "common/rocks/rocks.h"
 #include "common/status_macros.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/write_batch.h"
@@ -146,6 +147,34 @@ absl::StatusOr<uint64_t> CheckContent(rocksdb::FileSystem& fs, const StoreDb& db
   return last;
 }
 
+// The reserve, in write buffers: the logs have as much as the buffers of the four tables when the
+// disk is full, and an opened store is to go on for a while.
+constexpr uint64_t kReserveBuffers = 6;
+
+// Bytes that an opening writes at most: the content of the logs into tables, which have an index,
+// too, and small files.
+absl::StatusOr<uint64_t> OpeningBytes(rocksdb::FileSystem& fs, const std::string& db_path) {
+  constexpr uint64_t kSmallFiles = uint64_t{256} << 10;
+  NIBBLE_ASSIGN_OR_RETURN(const Names names, store_files::List(fs, db_path));
+  uint64_t logs = 0;
+  for (const std::string& name : names) {
+    if (!absl::EndsWith(name, ".log")) continue;
+    const std::string path = absl::StrCat(db_path, "/", name);
+    uint64_t bytes = 0;
+    const auto status = fs.GetFileSize(path, rocksdb::IOOptions(), &bytes, nullptr);
+    if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("size of ", path));
+    logs += bytes;
+  }
+  return logs + logs / 8 + kSmallFiles;
+}
+
+absl::Status NoRoom(const std::string& path, uint64_t needed, uint64_t free,
+                    absl::string_view more) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the store ", path, " needs ", needed, " bytes of its disk, and ", free,
+                   " are free: free as many as are missing, and start again", more));
+}
+
 // Writes what every database has from its beginning. Repeated if a crash interrupted Create.
 absl::Status WriteFirst(StoreDb& db, const std::string& cluster) {
   rocksdb::WriteBatch batch;
@@ -175,6 +204,34 @@ absl::Status Create(const std::shared_ptr<rocksdb::FileSystem>& fs, const std::s
 
 }  // namespace
 
+absl::Status RocksStore::OpenDb(const std::string& path, const RocksStoreOptions& options,
+                                uint64_t acknowledged, Parts& parts) {
+  rocksdb::FileSystem& fs = *parts.fs;
+  const std::string db_path = absl::StrCat(path, "/", kStoreDbName);
+  const auto open = [&](StoreDb::Mode mode) -> absl::Status {
+    parts.db.reset();
+    NIBBLE_ASSIGN_OR_RETURN(auto db,
+                            StoreDb::Open(parts.fs, db_path, options.write_buffer_bytes, mode));
+    NIBBLE_ASSIGN_OR_RETURN(parts.last_sequence,
+                            CheckContent(fs, *db, path, options.cluster, acknowledged));
+    parts.db = std::move(db);
+    return absl::OkStatus();
+  };
+  // First opens it read-only: opening for writing removes the logs that it has read, and damaged
+  // logs must remain for repair.
+  NIBBLE_RETURN_IF_ERROR(CheckCurrent(fs, db_path));
+  NIBBLE_RETURN_IF_ERROR(open(StoreDb::Mode::kReadOnly));
+  NIBBLE_RETURN_IF_ERROR(parts.db->RemoveOrphans());
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t needed, OpeningBytes(fs, db_path));
+  NIBBLE_ASSIGN_OR_RETURN(uint64_t free, store_files::FreeBytes(fs, path));
+  if (free < needed) return NoRoom(path, needed, free, "");
+  const absl::Status opened = open(StoreDb::Mode::kReadWrite);
+  if (!absl::IsResourceExhausted(opened)) return opened;
+  // Such as by a quota.
+  NIBBLE_ASSIGN_OR_RETURN(free, store_files::FreeBytes(fs, path));
+  return NoRoom(path, needed, free, absl::StrCat(": ", opened.message()));
+}
+
 absl::Status RocksStore::OpenParts(const std::string& path, const RocksStoreOptions& options,
                                    Parts& parts) {
   NIBBLE_RETURN_IF_ERROR(CheckClusterName(options.cluster));
@@ -201,19 +258,13 @@ absl::Status RocksStore::OpenParts(const std::string& path, const RocksStoreOpti
   }
   if (!acknowledged.ok()) return acknowledged.status();
 
-  // First opens it read-only: opening for writing removes the logs that it has read, and damaged
-  // logs must remain for repair.
   const std::string db_path = absl::StrCat(path, "/", kStoreDbName);
-  NIBBLE_RETURN_IF_ERROR(CheckCurrent(fs, db_path));
-  for (const StoreDb::Mode mode : {StoreDb::Mode::kReadOnly, StoreDb::Mode::kReadWrite}) {
-    parts.db.reset();
-    NIBBLE_ASSIGN_OR_RETURN(auto db,
-                            StoreDb::Open(parts.fs, db_path, options.write_buffer_bytes, mode));
-    NIBBLE_ASSIGN_OR_RETURN(const auto last,
-                            CheckContent(fs, *db, path, options.cluster, *acknowledged));
-    parts.db = std::move(db);
-    parts.last_sequence = last;
+  absl::Status opened = OpenDb(path, options, *acknowledged, parts);
+  if (absl::IsResourceExhausted(opened)) {
+    NIBBLE_ASSIGN_OR_RETURN(const bool released, store_reserve::Release(path));
+    if (released) opened = OpenDb(path, options, *acknowledged, parts);
   }
+  if (!opened.ok()) return opened;
   NIBBLE_ASSIGN_OR_RETURN(const auto first, StoreDb::View(*parts.db).Number(kMetaFirst));
   if (first < 1 || first > parts.last_sequence + 1) {
     return absl::DataLossError(absl::StrCat(db_path, ": the oldest record is ", first,
@@ -223,6 +274,10 @@ absl::Status RocksStore::OpenParts(const std::string& path, const RocksStoreOpti
   NIBBLE_ASSIGN_OR_RETURN(parts.mark, AcknowledgedMark::Open(fs, path, parts.last_sequence));
   NIBBLE_ASSIGN_OR_RETURN(parts.place, StorePlace::Watch(path, {kStoreLockName, kStoreMarkerName,
                                                                 kMarkName, kStoreDbName}));
+  if (!options.keeps_reserve) return absl::OkStatus();
+  const uint64_t reserve = kReserveBuffers * options.write_buffer_bytes;
+  NIBBLE_ASSIGN_OR_RETURN(const bool kept, store_reserve::Keep(fs, path, reserve));
+  if (!kept) parts.missing_reserve = reserve;
   return absl::OkStatus();
 }
 

@@ -57,6 +57,7 @@ RocksStore::RocksStore(const std::string& path, const RocksStoreOptions& options
       mark_(std::move(parts.mark)),
       db_(std::move(parts.db)),
       place_(std::move(parts.place)),
+      missing_reserve_(parts.missing_reserve),
       first_sequence_(parts.first_sequence),
       queue_(options, parts.last_sequence,
              [this](absl::Span<const CommitQueue::Entry> group) { return WriteGroup(group); }) {}
@@ -89,6 +90,10 @@ absl::Status RocksStore::WriteGroup(absl::Span<const CommitQueue::Entry> group) 
   // synced.
   const bool all = ++writes_since_all_ >= kMarksPerSync;
   if (all) writes_since_all_ = 0;
+  if (const uint64_t missing = all ? missing_reserve_.load() : 0; missing > 0) {
+    // An error of the disk is that of the next write, too.
+    if (store_reserve::Keep(*fs_, path_, missing).value_or(false)) missing_reserve_ = 0;
+  }
   return CheckFiles(all);
 }
 

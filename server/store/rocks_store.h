@@ -8,6 +8,7 @@
 #ifndef NIBBLE_SERVER_STORE_ROCKS_STORE_H_
 #define NIBBLE_SERVER_STORE_ROCKS_STORE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,7 +38,10 @@ struct RocksStoreOptions : StoreOptions {
   // Size of each of the four tables' memory, before it becomes a file. A restart reads that much
   // from the log.
   size_t write_buffer_bytes = size_t{16} << 20;
-  // All files except LOCK are read and written through it. Null: RocksDB's default file system.
+  // Whether room on the disk is kept with which the store can be opened when the disk is full.
+  bool keeps_reserve = false;
+  // All files except LOCK and RESERVE are read and written through it. Null: RocksDB's default file
+  // system.
   std::shared_ptr<rocksdb::FileSystem> file_system;
 };
 
@@ -49,7 +53,9 @@ class RocksStore : public Store {
   // FailedPrecondition: another cluster's store, or one of a newer version (naming both), or a
   // directory with other files in it. Unavailable: open in another process (named). DataLoss: a
   // file is missing or damaged, or acknowledged batches are lost; nothing is changed then.
-  // ResourceExhausted: the disk is full. Internal, PermissionDenied, ...: the disk's error.
+  // ResourceExhausted: the disk is full, and the reserve, which it gives back first, does not
+  // suffice; the message says how many bytes an opening needs and how many are free. Internal,
+  // PermissionDenied, ...: the disk's error.
   static absl::StatusOr<std::unique_ptr<RocksStore>> Open(const std::string& path,
                                                           const RocksStoreOptions& options);
   ~RocksStore() override;
@@ -74,6 +80,9 @@ class RocksStore : public Store {
   StoreInfo Info() const override;
   absl::Status Health() const override;
   StoreMetrics Metrics() const override;
+  // Bytes of the reserve that the disk had no room for when it was last looked at: once in
+  // kMarksPerSync writes. 0: the reserve is there, or none is to be kept.
+  uint64_t MissingReserve() const { return missing_reserve_; }
 
  private:
   struct Parts {
@@ -84,10 +93,14 @@ class RocksStore : public Store {
     std::unique_ptr<StorePlace> place;
     uint64_t last_sequence = 0;
     uint64_t first_sequence = 1;
+    uint64_t missing_reserve = 0;
   };
   RocksStore(const std::string& path, const RocksStoreOptions& options, Parts parts);
   static absl::Status OpenParts(const std::string& path, const RocksStoreOptions& options,
                                 Parts& parts);
+  // The database, checked and open for writing.
+  static absl::Status OpenDb(const std::string& path, const RocksStoreOptions& options,
+                             uint64_t acknowledged, Parts& parts);
 
   absl::Status WriteGroup(absl::Span<const CommitQueue::Entry> group);
   // NotFound if files of the store are gone: the files that it writes to or, if `all`, any.
@@ -102,6 +115,7 @@ class RocksStore : public Store {
   const std::unique_ptr<AcknowledgedMark> mark_;  // used by the queue's thread only
   const std::unique_ptr<StoreDb> db_;
   const std::unique_ptr<StorePlace> place_;
+  std::atomic<uint64_t> missing_reserve_;
   int writes_since_all_ = 0;  // since all files were checked; used by the queue's thread only
 
   // Orders trims, which write to the disk.

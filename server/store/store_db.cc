@@ -11,9 +11,12 @@
 #include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/rocks/rocks.h"
 #include "common/status_macros.h"
 #include "rocksdb/db.h"
@@ -53,6 +56,8 @@ rocksdb::Options StoreDbOptions(rocksdb::Env* env, size_t write_buffer_bytes) {
   rocksdb::Options options = rocks::BaseOptions();
   options.env = env;
   options.max_background_jobs = 2;
+  // Not 4 MiB, which an opening on a nearly full disk would lack.
+  options.manifest_preallocation_size = size_t{64} << 10;
   options.write_buffer_size = write_buffer_bytes;
   options.max_total_wal_size = 4 * uint64_t{write_buffer_bytes};
   // Otherwise a column family that is rarely flushed would keep the logs of the others.
@@ -71,6 +76,15 @@ rocksdb::Options StoreDbOptions(rocksdb::Env* env, size_t write_buffer_bytes) {
   table.block_size = size_t{16} << 10;
   rocks::SetTableFormat(options, table);
   return options;
+}
+
+// The number in the name of a table, a log or a manifest; 0: none.
+uint64_t NumberIn(absl::string_view name) {
+  absl::ConsumePrefix(&name, "MANIFEST-");
+  absl::ConsumeSuffix(&name, ".sst");
+  absl::ConsumeSuffix(&name, ".log");
+  uint64_t number = 0;
+  return absl::SimpleAtoi(name, &number) ? number : 0;
 }
 
 // The damaged tables, for the message: RocksDB's error for a table that it cannot open names the
@@ -269,6 +283,46 @@ std::string StoreDb::FindMissing(bool all) const {
     if (is_missing(path) && absl::c_linear_search(live(), name)) return path;
   }
   return "";
+}
+
+absl::Status StoreDb::RemoveOrphans() const {
+  const std::string current = absl::StrCat(path_, "/CURRENT");
+  std::string manifest;
+  rocksdb::Status status = rocksdb::ReadFileToString(env_.get(), current, &manifest);
+  if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("reading ", current));
+  absl::StripTrailingAsciiWhitespace(&manifest);
+  std::vector<std::string> names;
+  status = env_->GetChildren(path_, &names);
+  if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("reading directory ", path_));
+  uint64_t newest = NumberIn(manifest);
+  std::vector<rocksdb::LiveFileMetaData> live;
+  db_->GetLiveFilesMetaData(&live);
+  for (const rocksdb::LiveFileMetaData& file : live) newest = std::max(newest, file.file_number);
+  std::erase_if(names, [&](const std::string& name) {
+    if (absl::EndsWith(name, ".dbtmp")) return false;
+    uint64_t bytes = 1;
+    const bool empty_log = absl::EndsWith(name, ".log") &&
+                           env_->GetFileSize(absl::StrCat(path_, "/", name), &bytes).ok() &&
+                           bytes == 0;
+    const bool unnamed =
+        empty_log || absl::EndsWith(name, ".sst") || absl::StartsWith(name, "MANIFEST-");
+    return !unnamed || NumberIn(name) <= newest;
+  });
+  if (names.empty()) return absl::OkStatus();
+  // What was read may be in the page cache alone: it must not be lost when they are.
+  std::unique_ptr<rocksdb::RandomRWFile> file;
+  status = env_->NewRandomRWFile(absl::StrCat(path_, "/", manifest), &file, rocksdb::EnvOptions());
+  if (status.ok()) status = file->Fsync();
+  std::unique_ptr<rocksdb::Directory> directory;
+  if (status.ok()) status = env_->NewDirectory(path_, &directory);
+  if (status.ok()) status = directory->Fsync();
+  if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("syncing ", path_, "/", manifest));
+  for (const std::string& name : names) {
+    const std::string path = absl::StrCat(path_, "/", name);
+    status = env_->DeleteFile(path);
+    if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("removing ", path));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status StoreDb::VerifyFiles() const {

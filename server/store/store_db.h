@@ -90,6 +90,11 @@ class StoreDb {
   // The path of a missing file, or empty. Looks for CURRENT and the log being written and, if
   // `all`, also for every table and RocksDB's manifest.
   std::string FindMissing(bool all) const;
+  // Removes what failed openings have left, and each would add to until one succeeds: tables, empty
+  // logs and manifests with higher numbers than CURRENT's manifest and the tables in it, which it
+  // therefore has never named, and unfinished replacements of CURRENT. For a read-only database,
+  // while no other process has it open.
+  absl::Status RemoveOrphans() const;
   // Checks every table file against the checksum computed when it was written.
   absl::Status VerifyFiles() const;
   // Makes a copy in a new directory; immutable files are hard links where the file system allows

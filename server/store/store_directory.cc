@@ -102,7 +102,43 @@ absl::StatusOr<std::vector<std::string>> List(rocksdb::FileSystem& fs, const std
   return names;
 }
 
+absl::StatusOr<uint64_t> FreeBytes(rocksdb::FileSystem& fs, const std::string& path) {
+  uint64_t free = 0;
+  const IOStatus status = fs.GetFreeSpace(path, IOOptions(), &free, nullptr);
+  if (!status.ok()) return rocks::ToStatus(status, absl::StrCat("free space of ", path));
+  return free;
+}
+
 }  // namespace nibble::store_files
+
+namespace nibble::store_reserve {
+
+absl::StatusOr<bool> Keep(rocksdb::FileSystem& fs, const std::string& directory, uint64_t bytes) {
+  const std::string path = absl::StrCat(directory, "/", kReserveName);
+  struct stat there = {};
+  const bool exists = stat(path.c_str(), &there) == 0;
+  if (exists && static_cast<uint64_t>(there.st_size) >= bytes) return true;
+  NIBBLE_ASSIGN_OR_RETURN(const uint64_t free, store_files::FreeBytes(fs, directory));
+  if (free / 2 < bytes) return false;
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  const int error = fd < 0 ? errno : posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+  if (fd >= 0) (void)close(fd);
+  if (error == 0) return true;
+  (void)unlink(path.c_str());
+  const absl::Status status = ErrnoError(error, "allocating", path);
+  // Such as by a quota, which the free space does not show.
+  if (absl::IsResourceExhausted(status)) return false;
+  return status;
+}
+
+absl::StatusOr<bool> Release(const std::string& directory) {
+  const std::string path = absl::StrCat(directory, "/", kReserveName);
+  if (unlink(path.c_str()) == 0) return true;
+  if (errno == ENOENT) return false;
+  return ErrnoError(errno, "removing", path);
+}
+
+}  // namespace nibble::store_reserve
 
 namespace nibble {
 namespace {

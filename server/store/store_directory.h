@@ -1,9 +1,10 @@
 // The directory of a store and its small files, apart from RocksDB's own: STORE (cluster and format
-// version), ACKNOWLEDGED (the last durable batch), and a watch that notices when the directory is
-// removed or replaced. docs/formats/coordinator-store.md specifies the bytes.
+// version), ACKNOWLEDGED (the last durable batch), RESERVE (room on the disk), and a watch that
+// notices when the directory is removed or replaced. docs/formats/coordinator-store.md specifies
+// the bytes.
 //
 // Files are read and written through the file system that the database uses, so that tests can
-// record, lose and fail every write; the watch uses system calls.
+// record, lose and fail every write; the watch and RESERVE use system calls.
 //
 // Ownership: file systems are borrowed; each class owns the descriptors or files that it opened.
 // Thread-safety: free functions are independent for different paths; StorePlace is immutable;
@@ -34,6 +35,7 @@ inline constexpr char kStoreDbName[] = "db";  // RocksDB's directory
 inline constexpr char kStoreMarkerName[] = "STORE";
 inline constexpr char kStoreLockName[] = "LOCK";  // FileLock: one process at a time
 inline constexpr char kMarkName[] = "ACKNOWLEDGED";
+inline constexpr char kReserveName[] = "RESERVE";
 
 namespace store_files {
 
@@ -57,7 +59,22 @@ absl::Status CreateDirectory(rocksdb::FileSystem& fs, const std::string& path);
 // The names in a directory, sorted, without "." and "..".
 absl::StatusOr<std::vector<std::string>> List(rocksdb::FileSystem& fs, const std::string& path);
 
+// Bytes that can still be written to the disk of a directory.
+absl::StatusOr<uint64_t> FreeBytes(rocksdb::FileSystem& fs, const std::string& path);
+
 }  // namespace store_files
+
+// RESERVE: room on the disk that a store keeps, and gives back to be opened when the disk is full.
+namespace store_reserve {
+
+// Allocates `bytes` for the file, unless it has them already or as much would not stay free beside
+// them. Returns whether it has them.
+absl::StatusOr<bool> Keep(rocksdb::FileSystem& fs, const std::string& directory, uint64_t bytes);
+
+// Removes the file. Returns whether there was one.
+absl::StatusOr<bool> Release(const std::string& directory);
+
+}  // namespace store_reserve
 
 // The content of STORE, which marks a directory as a coordinator's store.
 std::string EncodeStoreMarker(absl::string_view cluster);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -277,6 +278,33 @@ TEST_F(StoreFaultsTest, AnOpeningOnAFullDiskIsResourceExhaustedAndCanBeRepeated)
   const absl::Status failed = Open().status();
   EXPECT_TRUE(absl::IsResourceExhausted(failed)) << failed;
   RecoversPrefix(0);
+}
+
+TEST_F(StoreFaultsTest, FilesOfFailedOpeningsAreRemovedByTheNext) {
+  {
+    auto store = Open();
+    ASSERT_TRUE(store.ok()) << store.status();
+    for (int i = 0; i < 20; ++i) ASSERT_TRUE(Commit(**store).ok());
+  }
+  // The tables are written, the manifest that would name them is not.
+  SetFault([](const std::string& path, bool sync) {
+    return !sync && absl::StrContains(path, "/MANIFEST-")
+               ? IOStatus::NoSpace("No space left on device")
+               : IOStatus::OK();
+  });
+  const auto count_files = [this] {
+    const std::filesystem::directory_iterator files(directory_.path() + "/store/db");
+    return std::distance(begin(files), end(files));
+  };
+  EXPECT_TRUE(absl::IsResourceExhausted(Open().status()));
+  const auto files = count_files();
+  for (int start = 0; start < 3; ++start) {
+    const absl::Status failed = Open().status();
+    EXPECT_TRUE(absl::IsResourceExhausted(failed)) << failed;
+    EXPECT_THAT(std::string(failed.message()), HasSubstr("bytes of its disk, and "));
+    EXPECT_EQ(count_files(), files);
+  }
+  RecoversPrefix(20);
 }
 
 }  // namespace

@@ -148,6 +148,38 @@ TEST_F(ClusterCommand, DownEndsAllRanksAndTheNextUpResumesTheJobs) {
   EXPECT_FALSE(fs::exists(root_ + "/cluster"));
 }
 
+TEST_F(ClusterCommand, WorkersOfALargerClusterStayDrainedUntilItIsThatLargeAgain) {
+  const auto modes = [this] {
+    std::map<std::string, v1::WorkerMode> modes;
+    v1::ListWorkersResponse all;
+    const absl::Status listed = CoordinatorStub(Address()).Call(
+        kListWorkers, v1::ListWorkersRequest(), &all,
+        {.waits_for_ready = true, .deadline = std::chrono::system_clock::now() + kPatience});
+    EXPECT_TRUE(listed.ok()) << listed;
+    for (const v1::Worker& worker : all.workers()) modes[worker.identity().name()] = worker.mode();
+    return modes;
+  };
+  const auto is = [](v1::WorkerMode first, v1::WorkerMode second) {
+    return testing::ElementsAre(testing::Pair("worker-1", first),
+                                testing::Pair("worker-2", second));
+  };
+  ASSERT_EQ(Cluster("up --workers 2").code, 0);
+  ASSERT_EQ(Cluster("down").code, 0);
+  ASSERT_EQ(Cluster("up --workers 1").code, 0);
+  EXPECT_THAT(modes(), is(v1::WORKER_MODE_OPEN, v1::WORKER_MODE_DRAINING));
+  ASSERT_EQ(Cluster("up --workers 2").code, 0);
+  EXPECT_THAT(modes(), is(v1::WORKER_MODE_OPEN, v1::WORKER_MODE_OPEN));
+  // A cluster that was killed has drained nothing.
+  const ClusterRecord killed = Record();
+  for (const auto& [role, process] : killed.processes) {
+    SignalProcess(process.identity, SIGKILL);
+    ASSERT_TRUE(AwaitAnyEnd({process.identity}, kPatience));
+  }
+  ASSERT_EQ(Cluster("up --workers 1").code, 0);
+  EXPECT_THAT(modes(), is(v1::WORKER_MODE_OPEN, v1::WORKER_MODE_DRAINING));
+  EXPECT_EQ(Cluster("down --purge").code, 0);
+}
+
 TEST_F(ClusterCommand, AProcessThatDiesIsNamedWithTheEndOfItsLog) {
   const ShellResult up = Cluster("up --coordinator-flag=--no-such-flag");
   EXPECT_EQ(up.code, 1);
