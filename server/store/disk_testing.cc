@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/rocks/rocks.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/io_status.h"
@@ -228,7 +229,9 @@ std::shared_ptr<rocksdb::FileSystem> Recording::FileSystem(std::shared_ptr<Recor
 }
 
 std::string Recording::Relative(const std::string& path) const {
-  return std::filesystem::path(path).lexically_normal().lexically_relative(root_).string();
+  const std::string relative =
+      std::filesystem::path(path).lexically_normal().lexically_relative(root_).string();
+  return std::string(absl::StripSuffix(relative, "/"));
 }
 
 DiskImage Recording::Begin(const DiskImage::Files& files) {
