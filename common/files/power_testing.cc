@@ -130,7 +130,7 @@ void PowerCuts::Note(int64_t number) {
   Look(absl::StrCat("note ", number));
 }
 
-void PowerCuts::ForEach(const std::string& disk, const std::function<void(int64_t)>& check) {
+int64_t PowerCuts::ForEach(const std::string& disk, const std::function<void(int64_t)>& check) {
   MutexLock lock(&mutex_);
   int64_t states = 0;
   for (const auto& [noted, cuts] : cuts_) {
@@ -139,9 +139,10 @@ void PowerCuts::ForEach(const std::string& disk, const std::function<void(int64_
       SCOPED_TRACE(absl::StrCat("power lost after: ", after, "; noted: ", noted));
       MakeDisk(disk, files);
       check(noted);
-      if (testing::Test::HasFatalFailure()) return;
+      if (testing::Test::HasFatalFailure()) return states;
     }
   }
+  return states;
 }
 
 std::vector<std::string> PowerCuts::operations() {

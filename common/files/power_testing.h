@@ -43,8 +43,9 @@ class PowerCuts : public DiskFaults {
   void Note(int64_t number);
 
   // Makes each different state that a power failure could have left below `disk`, and calls `check`
-  // with the number noted before it. Stops at the first fatal failure.
-  void ForEach(const std::string& disk, const std::function<void(int64_t noted)>& check);
+  // with the number noted before it. Stops at the first fatal failure. Returns the number of
+  // states.
+  int64_t ForEach(const std::string& disk, const std::function<void(int64_t noted)>& check);
 
   // "write", "sync", "rename" or "sync directory", and the name below the root, in order; of equal
   // ones in sequence only the first.

@@ -1,6 +1,7 @@
 // Steps and attempts side by side in one store: what a commit, a copy or a removal of one leaves of
 // the others.
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/checkpoint/checkpoint_store.h"
+#include "worker/checkpoint/store_layout.h"
 #include "worker/checkpoint/store_testing.h"
 
 namespace nibble {
@@ -25,6 +27,7 @@ using checkpoint_testing::TestOptions;
 using checkpoint_testing::WriteShard;
 using file_testing::TempDirectory;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class StoreAttemptsTest : public ::testing::Test {
@@ -105,6 +108,39 @@ TEST_F(StoreAttemptsTest, WhatIsReopenedOrDiscardedIsOfThatAttempt) {
   EXPECT_TRUE(store->OpenCheckpoint(10).ok());
   ASSERT_EQ(store->DiscardShard(20, 2, 0), absl::OkStatus());
   EXPECT_THAT(store->InDoubt(), IsEmpty());
+}
+
+TEST_F(StoreAttemptsTest, AShardOfARankThatTheManifestDoesNotHaveIsNotCommitted) {
+  const auto store = Open("store", /*decides=*/false);
+  const ShardManifest shard = Seal(*store, 10, 1);
+  ASSERT_TRUE(WriteShard(*store, 10, 1, 1, state_, {}).ok());
+  const absl::Status refused = Commit(*store, shard);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("rank 1 is sealed here, but the manifest is of 1 ranks"));
+  ASSERT_EQ(store->DiscardShard(10, 1, 1), absl::OkStatus());
+  EXPECT_EQ(Commit(*store, shard), absl::OkStatus());
+}
+
+// As after a restoration of files by hand.
+TEST_F(StoreAttemptsTest, ASealUnderTheNameOfAnotherStepAttemptOrRankIsNotRecovered) {
+  namespace fs = std::filesystem;
+  (void)Seal(*Open("store", /*decides=*/false), 10, 1);
+  const std::string written = DirectoryName({Stage::kWriting, 10, 1, 1});
+  const auto recovered = [this](const StoredDirectory& name, const std::string& written) {
+    const std::string other = directory_.Path("other");
+    fs::remove_all(other);
+    fs::copy(directory_.Path("store"), other, fs::copy_options::recursive);
+    fs::rename(other + "/" + written, other + "/" + DirectoryName(name));
+    return Open("other", /*decides=*/false)->InDoubt().size();
+  };
+  EXPECT_EQ(recovered({Stage::kWriting, 10, 1, 7}, written), 1u);
+  EXPECT_EQ(recovered({Stage::kWriting, 10, 2, 1}, written), 0u);
+  EXPECT_EQ(recovered({Stage::kWriting, 11, 1, 1}, written), 0u);
+  const std::string shard = directory_.Path("store/" + written + "/" + ShardDirectoryName(0));
+  fs::rename(shard, directory_.Path("store/" + written + "/" + ShardDirectoryName(1)));
+  fs::rename(shard + ".seal", directory_.Path("store/" + written + "/" + SealFileName(1)));
+  EXPECT_EQ(recovered({Stage::kWriting, 10, 1, 1}, written), 0u);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ TEST_F(StorePowerTest, FencesCommitsAndPinsAreKeptAndDeletionsAreWhole) {
   ASSERT_EQ(store->Delete(30), absl::OkStatus());
   power_.Note(7);
 
-  power_.ForEach(disk_.path(), [&](int64_t noted) {
+  const int64_t states = power_.ForEach(disk_.path(), [&](int64_t noted) {
     const auto opened = OpenAgain(options);
     ASSERT_FALSE(HasFailure());
     ASSERT_GE(opened->attempt(), noted >= 6 ? 3 : noted >= 2 ? 2 : noted >= 1 ? 1 : 0);
@@ -123,6 +123,7 @@ TEST_F(StorePowerTest, FencesCommitsAndPinsAreKeptAndDeletionsAreWhole) {
         ASSERT_THAT(steps_, IsEmpty());
     }
   });
+  EXPECT_GT(states, 50);
 }
 
 TEST_F(StorePowerTest, ASealedShardIsKeptUntilItsCheckpointIsDeleted) {
@@ -148,7 +149,7 @@ TEST_F(StorePowerTest, ASealedShardIsKeptUntilItsCheckpointIsDeleted) {
   ASSERT_EQ(store->Delete(10), absl::OkStatus());
   power_.Note(6);
 
-  power_.ForEach(disk_.path(), [&](int64_t noted) {
+  const int64_t states = power_.ForEach(disk_.path(), [&](int64_t noted) {
     const auto opened = OpenAgain(options);
     ASSERT_FALSE(HasFailure());
     const std::vector<ShardManifest> sealed = opened->InDoubt();
@@ -169,6 +170,7 @@ TEST_F(StorePowerTest, ASealedShardIsKeptUntilItsCheckpointIsDeleted) {
       ASSERT_THAT(sealed, none);
     }
   });
+  EXPECT_GT(states, 50);
 }
 
 }  // namespace
