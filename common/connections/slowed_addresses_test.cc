@@ -30,7 +30,9 @@ TEST(SlowedAddressesTest, TheNumberOfAddressesIsBounded) {
   for (int i = 0; i < 100; ++i) slowed.Slow(absl::StrCat("address", i), i);
   EXPECT_EQ(slowed.size(), 3u);
   EXPECT_EQ(slowed.Take("address96", 100), 0);
-  EXPECT_GT(slowed.Take("address99", 100), 0);
+  for (const char* const kept : {"address97", "address98", "address99"}) {
+    EXPECT_GT(slowed.Take(kept, 100), 0) << kept;
+  }
   // Those that are forgiven make room first.
   slowed.Slow("late", 5000);
   EXPECT_EQ(slowed.size(), 1u);

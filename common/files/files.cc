@@ -107,28 +107,34 @@ absl::Status SyncFile(const std::string& path, DiskFaults* faults) {
   return absl::OkStatus();
 }
 
-absl::Status SyncDirectory(const std::string& path) {
-  return Sync(path.empty() ? "." : path, O_DIRECTORY, "directory ");
+absl::Status SyncDirectory(const std::string& path, DiskFaults* faults) {
+  NIBBLE_RETURN_IF_ERROR(Sync(path.empty() ? "." : path, O_DIRECTORY, "directory "));
+  if (faults != nullptr) faults->AfterSyncDirectory(path);
+  return absl::OkStatus();
 }
 
-absl::Status SyncParentDirectory(const std::string& path) {
-  return SyncDirectory(fs::path(path).parent_path().string());
+absl::Status SyncParentDirectory(const std::string& path, DiskFaults* faults) {
+  return SyncDirectory(fs::path(path).parent_path().string(), faults);
 }
 
-absl::Status MakeDirectories(const std::string& path) {
+absl::Status MakeDirectories(const std::string& path, DiskFaults* faults) {
   std::error_code error;
-  fs::create_directories(path, error);
-  return error ? ErrnoError(error.value(), "making directory", path) : absl::OkStatus();
+  if (path.empty() || fs::is_directory(path, error)) return absl::OkStatus();
+  NIBBLE_RETURN_IF_ERROR(MakeDirectories(fs::path(path).parent_path().string(), faults));
+  fs::create_directory(path, error);
+  if (error) return ErrnoError(error.value(), "making directory", path);
+  return SyncParentDirectory(path, faults);
 }
 
 absl::Status RenameInside(const std::string& directory, const std::string& from,
-                          const std::string& to) {
+                          const std::string& to, DiskFaults* faults) {
   const std::string old_path = absl::StrCat(directory, "/", from);
   const std::string new_path = absl::StrCat(directory, "/", to);
   if (rename(old_path.c_str(), new_path.c_str()) != 0) {
     return ErrnoError(errno, "renaming", absl::StrCat(old_path, " to ", new_path));
   }
-  return SyncDirectory(directory);
+  if (faults != nullptr) faults->AfterRename(old_path, new_path);
+  return SyncDirectory(directory, faults);
 }
 
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) {

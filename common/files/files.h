@@ -18,8 +18,9 @@
 
 namespace nibble {
 
-// Lets tests observe and fail writes. Called from several threads at once. Functions and classes of
-// this room take a pointer to it that may be null.
+// Lets tests observe and fail writes, and observe what makes them durable: a file's content, by its
+// own sync; a name, by the sync of its directory. Called from several threads at once. Functions and
+// classes of this room take a pointer to it that may be null.
 class DiskFaults {
  public:
   virtual ~DiskFaults() = default;
@@ -28,6 +29,10 @@ class DiskFaults {
   virtual int BeforeWrite(const std::string& path, int64_t bytes) = 0;
   // Called after the content of the file at `path` was made durable.
   virtual void AfterSync(const std::string& path) = 0;
+  // Called after a file or directory was renamed; only the sync of its directory makes that durable.
+  virtual void AfterRename(const std::string& /*from*/, const std::string& /*to*/) {}
+  // Called after the names in the directory at `path` were made durable.
+  virtual void AfterSyncDirectory(const std::string& /*path*/) {}
 };
 
 // The content of a regular file. FailedPrecondition if it is not a regular file or has more than
@@ -44,16 +49,16 @@ absl::Status WriteAllAt(int fd, int64_t offset, absl::Span<const std::byte> byte
 absl::Status SyncFile(const std::string& path, DiskFaults* faults = nullptr);
 
 // Makes the names in a directory durable. "" is the working directory.
-absl::Status SyncDirectory(const std::string& path);
+absl::Status SyncDirectory(const std::string& path, DiskFaults* faults = nullptr);
 // As above, for the directory that has the name of `path`.
-absl::Status SyncParentDirectory(const std::string& path);
+absl::Status SyncParentDirectory(const std::string& path, DiskFaults* faults = nullptr);
 
-// Makes a directory and its missing parents; no error if it exists.
-absl::Status MakeDirectories(const std::string& path);
+// Makes a directory and its missing parents, durably; no error if it exists.
+absl::Status MakeDirectories(const std::string& path, DiskFaults* faults = nullptr);
 
 // A rename that is durable on return. Both names are in `directory`.
 absl::Status RenameInside(const std::string& directory, const std::string& from,
-                          const std::string& to);
+                          const std::string& to, DiskFaults* faults = nullptr);
 
 // The names in a directory, in no particular order, without "." and "..".
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "common/files/files_testing.h"
+#include "common/files/power_testing.h"
 #include "common/files/staged_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -62,6 +63,38 @@ TEST(RemoveTreeTest, ATreeIsMeasuredAndRemoved) {
   EXPECT_GE(TreeBytes(tree), 100'000);
   EXPECT_EQ(RemoveTree(tree), absl::OkStatus());
   EXPECT_FALSE(std::filesystem::exists(tree));
+}
+
+TEST(MakeDirectoriesTest, EachSurvivesAPowerFailureAndAFileInTheWayIsNamed) {
+  const TempDirectory directory, disk;
+  file_testing::PowerCuts power(directory.path());
+  ASSERT_EQ(MakeDirectories(directory.Path("a/b/c"), &power), absl::OkStatus());
+  power.Note(1);
+  ASSERT_EQ(MakeDirectories(directory.Path("a/b/d/"), &power), absl::OkStatus());
+  power.Note(2);
+  power.ForEach(disk.path(), [&disk](int64_t made) {
+    ASSERT_TRUE(made < 1 || std::filesystem::is_directory(disk.Path("a/b/c")));
+    ASSERT_TRUE(made < 2 || std::filesystem::is_directory(disk.Path("a/b/d")));
+  });
+  std::ofstream(directory.Path("file")) << "x";
+  for (const char* const name : {"file", "file/below"}) {
+    const absl::Status status = MakeDirectories(directory.Path(name));
+    EXPECT_FALSE(status.ok());
+    EXPECT_THAT(std::string(status.message()), HasSubstr(directory.Path("file")));
+  }
+}
+
+TEST(RenameInsideTest, ARenameSurvivesAPowerFailure) {
+  const TempDirectory directory, disk;
+  std::ofstream(directory.Path("a")) << "x";
+  file_testing::PowerCuts power(directory.path());
+  ASSERT_EQ(RenameInside(directory.path(), "a", "b", &power), absl::OkStatus());
+  power.Note(1);
+  power.ForEach(disk.path(), [&disk](int64_t renamed) {
+    const bool is_new = std::filesystem::exists(disk.Path("b"));
+    ASSERT_NE(is_new, std::filesystem::exists(disk.Path("a")));
+    ASSERT_TRUE(is_new || renamed == 0);
+  });
 }
 
 TEST(RenameInsideTest, ANameIsReplacedAndAMissingOneIsNamed) {

@@ -121,8 +121,9 @@ absl::Status StagedFile::Publish() {
   if (rename(temporary_.c_str(), path_.c_str()) != 0) {
     return ErrnoError(errno, "renaming", absl::StrCat(temporary_, " to ", path_));
   }
+  if (faults_ != nullptr) faults_->AfterRename(temporary_, path_);
   temporary_.clear();
-  return SyncParentDirectory(path_);
+  return SyncParentDirectory(path_, faults_);
 }
 
 absl::Status ReplaceFile(const std::string& path, std::string_view content, DiskFaults* faults) {
@@ -145,11 +146,15 @@ absl::Status CheckReplaceable(const std::string& path, const std::string& marker
 
 }  // namespace
 
-StagedDirectory::StagedDirectory(std::string path, std::string temporary, bool replaces)
-    : path_(std::move(path)), temporary_(std::move(temporary)), replaces_(replaces) {}
+StagedDirectory::StagedDirectory(std::string path, std::string temporary, bool replaces,
+                                 DiskFaults* faults)
+    : path_(std::move(path)),
+      temporary_(std::move(temporary)),
+      replaces_(replaces),
+      faults_(faults) {}
 
 absl::StatusOr<std::unique_ptr<StagedDirectory>> StagedDirectory::Create(
-    const std::string& path, Existing existing, const std::string& marker) {
+    const std::string& path, Existing existing, const std::string& marker, DiskFaults* faults) {
   std::string target = path;
   while (target.size() > 1 && target.back() == '/') target.pop_back();
   struct stat info = {};
@@ -165,7 +170,7 @@ absl::StatusOr<std::unique_ptr<StagedDirectory>> StagedDirectory::Create(
                             return mkdir(name, 0777);
                           }));
   return std::unique_ptr<StagedDirectory>(
-      new StagedDirectory(std::move(target), std::move(temporary), exists));
+      new StagedDirectory(std::move(target), std::move(temporary), exists, faults));
 }
 
 StagedDirectory::~StagedDirectory() {
@@ -177,11 +182,11 @@ std::string StagedDirectory::PathOf(std::string_view name) const {
 }
 
 absl::Status StagedDirectory::Write(std::string_view name, std::string_view content) {
-  return ReplaceFile(PathOf(name), content);
+  return ReplaceFile(PathOf(name), content, faults_);
 }
 
 absl::Status StagedDirectory::Commit() {
-  NIBBLE_RETURN_IF_ERROR(SyncDirectory(temporary_));
+  NIBBLE_RETURN_IF_ERROR(SyncDirectory(temporary_, faults_));
   const unsigned flags = replaces_ ? RENAME_EXCHANGE : RENAME_NOREPLACE;
   if (renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, path_.c_str(), flags) != 0) {
     const int error = errno;
@@ -194,15 +199,15 @@ absl::Status StagedDirectory::Commit() {
     }
     return ErrnoError(error, "renaming", names);
   }
+  if (faults_ != nullptr) faults_->AfterRename(temporary_, path_);
   // The temporary name now belongs to the replaced directory, or to nothing.
   const std::string replaced = std::exchange(temporary_, "");
+  // Sync before the removal: otherwise a crash could keep the old directory without its content.
+  NIBBLE_RETURN_IF_ERROR(SyncParentDirectory(path_, faults_));
   const absl::Status removed = replaces_ ? RemoveTree(replaced) : absl::OkStatus();
-  absl::Status status = SyncParentDirectory(path_);
-  if (status.ok() && !removed.ok()) {
-    status = absl::Status(removed.code(), absl::StrCat("the replaced directory is now ", replaced,
-                                                       ": ", removed.message()));
-  }
-  return status;
+  if (removed.ok()) return removed;
+  return absl::Status(removed.code(), absl::StrCat("the replaced directory is now ", replaced, ": ",
+                                                   removed.message()));
 }
 
 absl::Status RemoveStagedLeftovers(const std::string& directory) {

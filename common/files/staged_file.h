@@ -81,7 +81,8 @@ class StagedDirectory {
   //   NotFound, ...       the system's error, e.g. for a parent that does not exist
   static absl::StatusOr<std::unique_ptr<StagedDirectory>> Create(const std::string& path,
                                                                  Existing existing,
-                                                                 const std::string& marker);
+                                                                 const std::string& marker,
+                                                                 DiskFaults* faults = nullptr);
 
   StagedDirectory(const StagedDirectory&) = delete;
   StagedDirectory& operator=(const StagedDirectory&) = delete;
@@ -94,16 +95,17 @@ class StagedDirectory {
 
   // Syncs the directory, moves it into place, syncs its parent. A replaced directory is atomically
   // exchanged with the new one and then removed; FailedPrecondition if the file system cannot
-  // exchange. AlreadyExists if something took the name meanwhile. An error of the removal or of the
-  // last sync leaves the new directory in place. The last call.
+  // exchange. AlreadyExists if something took the name meanwhile. An error of the last sync or of
+  // the removal leaves the new directory in place. The last call.
   absl::Status Commit();
 
  private:
-  StagedDirectory(std::string path, std::string temporary, bool replaces);
+  StagedDirectory(std::string path, std::string temporary, bool replaces, DiskFaults* faults);
 
   const std::string path_;
   std::string temporary_;  // empty once it is removed
   const bool replaces_;
+  DiskFaults* const faults_;
 };
 
 // Removes the temporary files that killed processes left in `directory`. Call it only while no

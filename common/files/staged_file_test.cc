@@ -12,6 +12,7 @@
 #include "common/bytes.h"
 #include "common/files/files.h"
 #include "common/files/files_testing.h"
+#include "common/files/power_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -21,9 +22,13 @@ namespace {
 namespace fs = std::filesystem;
 
 using Existing = StagedDirectory::Existing;
+using file_testing::PowerCuts;
+using file_testing::TempDirectory;
 using file_testing::WriteHook;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 constexpr char kMarker[] = "config.json";
 
@@ -44,7 +49,8 @@ class StagedTest : public ::testing::Test {
     return names;
   }
 
-  const file_testing::TempDirectory directory_;
+  const TempDirectory directory_;
+  const TempDirectory disk_;  // after a power failure
 };
 
 using StagedFileTest = StagedTest;
@@ -85,12 +91,37 @@ TEST_F(StagedFileTest, ALinkIsNotReplaced) {
   EXPECT_EQ(Read("target"), "text");
 }
 
+TEST_F(StagedFileTest, TheContentIsSyncedThenTheFileIsRenamedThenItsNameIsSynced) {
+  PowerCuts power(directory_.path());
+  ASSERT_EQ(ReplaceFile(Path("file"), "new", &power), absl::OkStatus());
+  EXPECT_THAT(power.operations(),
+              ElementsAre(StartsWith("write file.tmp-"), StartsWith("sync file.tmp-"),
+                          "rename file", "sync directory "));
+}
+
+TEST_F(StagedFileTest, AfterAPowerFailureAReplacedFileHasTheOldContentOrTheNew) {
+  Put("file", "old");
+  PowerCuts power(directory_.path());
+  ASSERT_EQ(ReplaceFile(Path("file"), "new", &power), absl::OkStatus());
+  power.Note(1);
+  power.ForEach(disk_.path(), [this](int64_t replaced) {
+    const std::string content = file_testing::ContentOf(disk_.Path("file"));
+    if (replaced == 1) {
+      ASSERT_EQ(content, "new");
+    } else {
+      ASSERT_THAT(content, AnyOf("old", "new"));
+    }
+  });
+}
+
 TEST_F(StagedFileTest, OnlyTemporaryFilesOfKilledProcessesAreLeftovers) {
-  for (const char* name : {"a.tmp-12-0", "b.tmp-1-23", "c.tmp", "d.tmp-1", "e.tmp-x-1", "f"}) {
-    Put(name, "x");
-  }
+  const std::vector<std::string> kept = {"c.tmp",       "d.tmp-1",   "e.tmp-x-1",
+                                         "f.tmp--5",    "g.tmp-12-", "h.tmp-1-x",
+                                         "i.tmp-1-2-3", "j.tmp-",    "k"};
+  for (const std::string& name : kept) Put(name, "x");
+  for (const char* name : {"a.tmp-12-0", "b.tmp-1-23", "c.tmp-1-1.tmp-1-1"}) Put(name, "x");
   ASSERT_EQ(RemoveStagedLeftovers(directory_.path()), absl::OkStatus());
-  EXPECT_THAT(Names(), ElementsAre("c.tmp", "d.tmp-1", "e.tmp-x-1", "f"));
+  EXPECT_EQ(Names(), kept);
   EXPECT_EQ(RemoveStagedLeftovers(Path("none")), absl::OkStatus());
 }
 
@@ -132,6 +163,35 @@ TEST_F(StagedDirectoryTest, ADirectoryWithTheMarkerIsReplacedAtomically) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_THAT(Names("model"), ElementsAre("new"));
   EXPECT_THAT(Names(), ElementsAre("model"));
+}
+
+TEST_F(StagedDirectoryTest, AfterAPowerFailureItIsTheOldOneOrTheNewEachWithItsFiles) {
+  fs::create_directory(Path("model"));
+  Put("model/config.json", "{}");
+  Put("model/old", "old");
+  PowerCuts power(directory_.path());
+  const auto write = [&](const std::string& name, Existing existing) {
+    auto staged = StagedDirectory::Create(Path(name), existing, kMarker, &power);
+    ASSERT_TRUE(staged.ok()) << staged.status();
+    ASSERT_EQ(MakeDirectories((*staged)->PathOf("deep/er"), &power), absl::OkStatus());
+    ASSERT_EQ((*staged)->Write("deep/er/new", "new"), absl::OkStatus());
+    ASSERT_EQ((*staged)->Commit(), absl::OkStatus());
+  };
+  write("other", Existing::kRefuse);
+  power.Note(1);
+  write("model", Existing::kReplace);
+  power.Note(2);
+  power.ForEach(disk_.path(), [this](int64_t written) {
+    const auto is_new = [this](const std::string& name) {
+      return ReadWholeFile(disk_.Path(name + "/deep/er/new"), 10).value_or("") == "new";
+    };
+    const auto is_old = [this] {
+      return ReadWholeFile(disk_.Path("model/config.json"), 10).value_or("") == "{}" &&
+             ReadWholeFile(disk_.Path("model/old"), 10).value_or("") == "old";
+    };
+    ASSERT_TRUE(is_new("other") || (written == 0 && !fs::exists(disk_.Path("other"))));
+    ASSERT_TRUE(is_new("model") || (written < 2 && is_old()));
+  });
 }
 
 TEST_F(StagedDirectoryTest, ADirectoryWithoutTheMarkerIsNotReplaced) {

@@ -151,22 +151,22 @@ absl::StatusOr<Copied> PullDirectory(ObjectStore& store, const Place& place,
   if (!text.ok()) return text.status();
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<File> files, ReadList(*text, place));
   if (const fs::path parent = fs::path(directory).parent_path(); !parent.empty()) {
-    NIBBLE_RETURN_IF_ERROR(MakeDirectories(parent.string()));
+    NIBBLE_RETURN_IF_ERROR(MakeDirectories(parent.string(), store.faults()));
   }
-  NIBBLE_ASSIGN_OR_RETURN(
-      const std::unique_ptr<StagedDirectory> staged,
-      StagedDirectory::Create(directory, StagedDirectory::Existing::kRefuse, kListName));
+  NIBBLE_ASSIGN_OR_RETURN(const std::unique_ptr<StagedDirectory> staged,
+                          StagedDirectory::Create(directory, StagedDirectory::Existing::kRefuse,
+                                                  kListName, store.faults()));
   Copied copied;
   for (const File& file : files) {
     const std::string path = staged->PathOf(file.name);
-    NIBBLE_RETURN_IF_ERROR(MakeDirectories(fs::path(path).parent_path().string()));
+    NIBBLE_RETURN_IF_ERROR(MakeDirectories(fs::path(path).parent_path().string(), store.faults()));
     NIBBLE_ASSIGN_OR_RETURN(const std::string hash,
                             store.GetFile(Inside(place, file.name), file.bytes, path));
     if (hash != file.sha256) {
       return absl::DataLossError(absl::StrCat(Shown(Inside(place, file.name)), " has SHA-256 ",
                                               hash, ", uploaded was ", file.sha256));
     }
-    NIBBLE_RETURN_IF_ERROR(SyncParentDirectory(path));
+    NIBBLE_RETURN_IF_ERROR(SyncParentDirectory(path, store.faults()));
     ++copied.files;
     copied.bytes += file.bytes;
   }

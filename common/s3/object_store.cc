@@ -70,7 +70,8 @@ std::optional<std::string> Numbered(absl::string_view entity) {
   constexpr int kBitsPerByte = 6;
   const int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
   if (more == 0) return std::string(1, static_cast<char>(code));
-  std::string bytes(1, static_cast<char>((0xFF00 >> (more + 1) & 0xFF) | code >> (kBitsPerByte * more)));
+  std::string bytes(
+      1, static_cast<char>((0xFF00 >> (more + 1) & 0xFF) | code >> (kBitsPerByte * more)));
   for (int i = more - 1; i >= 0; --i) {
     bytes += static_cast<char>(0x80 | (code >> (kBitsPerByte * i) & 0x3F));
   }
@@ -275,9 +276,13 @@ absl::Status ObjectStore::Delete(const Place& place) {
   return absl::IsNotFound(status) ? absl::OkStatus() : status;
 }
 
+int64_t PartBytes(int64_t file_bytes, int64_t least) {
+  return std::max(least, file_bytes / kMostParts + 1);
+}
+
 absl::StatusOr<std::string> ObjectStore::PutParts(const Place& place, const std::string& upload,
                                                   int fd, const std::string& path, Sent& sent) {
-  const int64_t part_bytes = std::max(options_.part_bytes, sent.bytes / kMostParts + 1);
+  const int64_t part_bytes = PartBytes(sent.bytes, options_.part_bytes);
   std::string list = "<CompleteMultipartUpload>";
   std::string part;
   Hash all;
@@ -400,10 +405,10 @@ absl::StatusOr<std::string> ObjectStore::GetFile(const Place& place, int64_t byt
     NIBBLE_RETURN_IF_ERROR(WriteAll(
         file.get(),
         absl::MakeSpan(reinterpret_cast<const std::byte*>(answer.body.data()), answer.body.size()),
-        path));
+        path, options_.faults));
     all.Add(answer.body);
   }
-  NIBBLE_RETURN_IF_ERROR(SyncFile(path));
+  NIBBLE_RETURN_IF_ERROR(SyncFile(path, options_.faults));
   return all.Text();
 }
 

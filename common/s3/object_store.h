@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/backoff.h"
+#include "common/files/files.h"
 #include "common/s3/signature.h"
 
 namespace httplib {
@@ -42,6 +43,7 @@ struct Options {
   std::function<void(std::chrono::milliseconds)> wait;
   // Whether to give up: asked before each request. Null: never.
   std::function<bool()> cancelled;
+  DiskFaults* faults = nullptr;  // for tests
 };
 
 // From the variables that AWS's programs use: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
@@ -61,6 +63,10 @@ struct Sent {
   int64_t bytes = 0;
   std::string sha256;  // in hexadecimal
 };
+
+// The size of the parts in which a file is uploaded: `least`, or more where the file would have
+// more parts than stores take.
+int64_t PartBytes(int64_t file_bytes, int64_t least);
 
 class ObjectStore {
  public:
@@ -87,6 +93,8 @@ class ObjectStore {
   // Aborts every multipart upload below PREFIX/, whoever began it, so that its parts are removed.
   // FailedPrecondition if the store lists the same ones again and again.
   absl::Status AbortUploads(const Place& prefix);
+
+  DiskFaults* faults() const { return options_.faults; }
 
  private:
   enum class Effort : char {

@@ -2,6 +2,7 @@
 // server keeps objects in memory and fails on request; tests/interop compares with a real one.
 #include "common/s3/object_store.h"
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/files/files_testing.h"
+#include "common/files/power_testing.h"
 #include "common/mutex.h"
 #include "common/s3/copies.h"
 #include "common/s3/directory_copy.h"
@@ -60,7 +62,8 @@ class FaultyServer {
   FaultyServer& operator=(const FaultyServer&) = delete;
 
   std::string endpoint() const { return absl::StrCat("http://127.0.0.1:", port_); }
-  // The next `times` requests whose "METHOD /path" begins with `what` are answered with `code`.
+  // The next `times` requests whose "METHOD /path" begins with `what`, or whose text in requests()
+  // is `what`, are answered with `code`.
   void Fail(const std::string& what, int code, int times) {
     MutexLock lock(&mutex_);
     what_ = what;
@@ -95,7 +98,8 @@ class FaultyServer {
     MutexLock lock(&mutex_);
     requests_.push_back(request.method +
                         (request.params.empty() ? "" : " " + request.params.begin()->first));
-    if (times_ > 0 && (request.method + " " + request.path).rfind(what_, 0) == 0) {
+    if (times_ > 0 &&
+        (requests_.back() == what_ || (request.method + " " + request.path).rfind(what_, 0) == 0)) {
       --times_;
       response.status = code_;
       response.set_content("<Error><Code>Planned</Code><Message>as &amp; asked</Message></Error>",
@@ -203,6 +207,18 @@ class ObjectStoreTest : public ::testing::Test {
     std::ifstream file(directory_.Path(name));
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   }
+  Options TestOptions(int64_t part_bytes) const {
+    Options options;
+    options.endpoint = server_.endpoint();
+    options.credentials = {"key", "secret", ""};
+    options.part_bytes = part_bytes;
+    return options;
+  }
+  // The number of such requests.
+  int64_t Asked(const std::string& what) {
+    const std::vector<std::string> requests = server_.requests();
+    return std::count(requests.begin(), requests.end(), what);
+  }
   absl::StatusOr<Copied> Push(bool overwrite = false) {
     return PushDirectory(*store_, directory_.Path("in"), kPlace, overwrite);
   }
@@ -246,6 +262,68 @@ TEST_F(ObjectStoreTest, TransientAnswersAreRepeatedWithGrowingPauses) {
   const absl::Status status = Pull().status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_FALSE(fs::exists(directory_.Path("out")));
+}
+
+TEST_F(ObjectStoreTest, EachTransientAnswerIsRepeatedAndNoOther) {
+  for (const int code : {408, 429, 500, 503}) {
+    pauses_.clear();
+    server_.Fail("PUT", code, 2);
+    EXPECT_EQ(store_->Put({"bucket", "object"}, "content"), absl::OkStatus()) << code;
+    EXPECT_EQ(pauses_.size(), 2u) << code;
+  }
+  for (const int code : {400, 404, 409, 412, 499}) {
+    pauses_.clear();
+    server_.Fail("PUT", code, 1);
+    EXPECT_FALSE(store_->Put({"bucket", "object"}, "content").ok()) << code;
+    EXPECT_THAT(pauses_, IsEmpty()) << code;
+  }
+}
+
+TEST_F(ObjectStoreTest, AFileOfOnePartIsOneRequestAndALargerOneIsUploadedInParts) {
+  Write("in/file", std::string(1000, 'x'));
+  ASSERT_TRUE(store_->PutFile({"bucket", "file"}, directory_.Path("in/file")).ok());
+  EXPECT_THAT(server_.requests(), testing::ElementsAre("PUT"));
+  Write("in/file", std::string(1001, 'y'));
+  ASSERT_TRUE(store_->PutFile({"bucket", "file"}, directory_.Path("in/file")).ok());
+  EXPECT_EQ(Asked("PUT partNumber"), 2);
+  EXPECT_EQ(server_.objects()["/bucket/file"], std::string(1001, 'y'));
+}
+
+TEST_F(ObjectStoreTest, ARefusedCompletionIsFinalAndTheUploadAborted) {
+  server_.Fail("POST uploadId", 403, 1);
+  const absl::Status status =
+      store_->PutFile({"bucket", "large"}, directory_.Path("in/shard-0/large")).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  EXPECT_EQ(Asked("POST uploads"), 1);
+  EXPECT_FALSE(server_.uploading());
+}
+
+TEST_F(ObjectStoreTest, AnObjectOfTheAllowedLengthIsReadAndALongerOneRefused) {
+  server_.Set("/bucket/object", "12345");
+  EXPECT_EQ(store_->Get({"bucket", "object"}, 5).value(), "12345");
+  const absl::Status status = store_->Get({"bucket", "object"}, 4).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+}
+
+TEST_F(ObjectStoreTest, AfterAPowerFailureADownloadedDirectoryIsWholeOrNotThere) {
+  fs::create_directories(directory_.Path("in/deep/er"));
+  Write("in/deep/er/file", "deep");
+  ASSERT_TRUE(Push().ok());
+  const file_testing::TempDirectory target, disk;
+  file_testing::PowerCuts power(target.path());
+  Options options = TestOptions(1000);
+  options.faults = &power;
+  const auto store = ObjectStore::Create(options).value();
+  const auto pulled = PullDirectory(*store, kPlace, target.Path("jobs/out"));
+  ASSERT_TRUE(pulled.ok()) << pulled.status();
+  power.Note(1);
+  power.ForEach(disk.path(), [&](int64_t done) {
+    const std::string out = disk.Path("jobs/out/");
+    if (done == 0 && !fs::exists(out)) return;
+    for (const std::string name : {"empty", "small", "shard-0/large", "deep/er/file"}) {
+      ASSERT_EQ(file_testing::ContentOf(out + name), Read("in/" + name)) << name;
+    }
+  });
 }
 
 TEST_F(ObjectStoreTest, ARefusalIsFinalAndHasTheStoresReason) {
@@ -562,6 +640,15 @@ TEST_F(ObjectStoreTest, PartsThatADeadServerKeptAreRemovedBeforeTheNextUpload) {
   EXPECT_TRUE(server_.uploading());  // runs/c is not below it
   EXPECT_EQ(store_->AbortUploads({"bucket", "runs"}), absl::OkStatus());
   EXPECT_FALSE(server_.uploading());
+}
+
+// Stores refuse the 10,001st part.
+TEST(ObjectStore, PartsGrowWithTheFileSoThatTheyAreAtMostTenThousand) {
+  EXPECT_EQ(PartBytes(10'000, 1'000), 1'000);
+  for (const int64_t bytes : {1, 9'999, 10'000, 10'001, 19'999, 20'000, 20'001, 999'999'999}) {
+    const int64_t part = PartBytes(bytes, 1);
+    EXPECT_LE((bytes + part - 1) / part, 10'000) << bytes;
+  }
 }
 
 TEST(ObjectStore, PlacesAndEndpointsAreChecked) {

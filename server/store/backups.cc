@@ -120,15 +120,16 @@ struct BackupReader {
   StoreBackups backups;
 };
 
-absl::StatusOr<BackupReader> OpenReader(const std::string& directory) {
+absl::StatusOr<BackupReader> OpenReader(
+    const std::string& directory,
+    std::shared_ptr<rocksdb::FileSystem> fs = rocksdb::FileSystem::Default()) {
   // RocksDB would create the directory.
   std::error_code error;
   if (!std::filesystem::is_directory(directory, error)) {
     return absl::NotFoundError(absl::StrCat("there is no directory of backups ", directory));
   }
   BackupReader reader;
-  reader.env =
-      rocksdb::NewCompositeEnv(rocks::FooterCheckedFileSystem(rocksdb::FileSystem::Default()));
+  reader.env = rocksdb::NewCompositeEnv(rocks::FooterCheckedFileSystem(std::move(fs)));
   BackupEngineReadOnly* engine = nullptr;
   const rocksdb::IOStatus opened =
       BackupEngineReadOnly::Open(EngineOptions(directory), reader.env.get(), &engine);
@@ -182,8 +183,8 @@ absl::Status RemoveOld(BackupEngine& engine, const StoreBackups& backups, const 
 
 // Restores everything except STORE, which makes the directory a store.
 absl::Status RestoreContent(const BackupReader& reader, const StoreBackup& backup,
-                            const std::string& directory, const std::string& path) {
-  const std::shared_ptr<rocksdb::FileSystem> fs = rocksdb::FileSystem::Default();
+                            const std::string& directory, const std::string& path,
+                            const std::shared_ptr<rocksdb::FileSystem>& fs) {
   const std::string db_path = absl::StrCat(path, "/", kStoreDbName);
   NIBBLE_RETURN_IF_ERROR(
       rocks::ToStatus(reader.engine->RestoreDBFromBackup(backup.id, db_path, db_path),
@@ -191,9 +192,9 @@ absl::Status RestoreContent(const BackupReader& reader, const StoreBackup& backu
   // RocksDB syncs backups but not what it restores.
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(db_path));
   for (const std::string& name : names) {
-    NIBBLE_RETURN_IF_ERROR(SyncFile(absl::StrCat(db_path, "/", name)));
+    NIBBLE_RETURN_IF_ERROR(store_files::SyncFile(*fs, absl::StrCat(db_path, "/", name)));
   }
-  NIBBLE_RETURN_IF_ERROR(SyncDirectory(db_path));
+  NIBBLE_RETURN_IF_ERROR(store_files::SyncDirectory(*fs, db_path));
   uint64_t last = 0;
   {
     NIBBLE_ASSIGN_OR_RETURN(
@@ -211,8 +212,10 @@ absl::Status RestoreContent(const BackupReader& reader, const StoreBackup& backu
 }
 
 // Opens the restored store and reads all of it.
-absl::Status VerifyRestored(const StoreBackup& backup, const std::string& path) {
+absl::Status VerifyRestored(const StoreBackup& backup, const std::string& path,
+                            std::shared_ptr<rocksdb::FileSystem> fs) {
   RocksStoreOptions options;
+  options.file_system = std::move(fs);
   options.cluster = backup.cluster;
   options.create_if_missing = false;
   NIBBLE_ASSIGN_OR_RETURN(const auto store, RocksStore::Open(path, options));
@@ -234,10 +237,11 @@ absl::Status CheckBackup(const std::string& directory, uint32_t id) {
 }
 
 absl::StatusOr<StoreBackup> RestoreBackup(const std::string& directory, uint32_t id,
-                                          const std::string& path) {
-  NIBBLE_ASSIGN_OR_RETURN(const BackupReader reader, OpenReader(directory));
+                                          const std::string& path,
+                                          std::shared_ptr<rocksdb::FileSystem> fs) {
+  if (fs == nullptr) fs = rocksdb::FileSystem::Default();
+  NIBBLE_ASSIGN_OR_RETURN(const BackupReader reader, OpenReader(directory, fs));
   NIBBLE_ASSIGN_OR_RETURN(StoreBackup backup, FindBackup(reader.backups, directory, id));
-  const std::shared_ptr<rocksdb::FileSystem> fs = rocksdb::FileSystem::Default();
   const bool existed = std::filesystem::exists(path);
   NIBBLE_RETURN_IF_ERROR(store_files::CreateDirectory(*fs, path));
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(path));
@@ -246,11 +250,11 @@ absl::StatusOr<StoreBackup> RestoreBackup(const std::string& directory, uint32_t
     return absl::AlreadyExistsError(absl::StrCat(path, " is not empty: it has \"", name,
                                                  "\"; restore to a new or an empty directory"));
   }
-  absl::Status status = RestoreContent(reader, backup, directory, path);
+  absl::Status status = RestoreContent(reader, backup, directory, path, fs);
   if (status.ok()) {
     status = store_files::Replace(*fs, path, kStoreMarkerName, EncodeStoreMarker(backup.cluster));
   }
-  if (status.ok()) status = VerifyRestored(backup, path);
+  if (status.ok()) status = VerifyRestored(backup, path, fs);
   if (status.ok()) return backup;
   // STORE first: without it the rest is not opened.
   for (const char* const name :

@@ -13,12 +13,17 @@
 #define NIBBLE_SERVER_STORE_BACKUPS_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+
+namespace rocksdb {
+class FileSystem;
+}  // namespace rocksdb
 
 namespace nibble {
 
@@ -50,9 +55,11 @@ absl::Status CheckBackup(const std::string& directory, uint32_t id);
 
 // Restores a backup (0: the newest) as the store in the directory `path`, which must not exist or
 // be empty, and reads all of it. Errors as CheckBackup and RocksStore::Open; then nothing remains
-// in `path`. AlreadyExists if `path` has files.
+// in `path`. AlreadyExists if `path` has files. Durable on return; if the power fails before,
+// `path` is no store or the whole one. `fs`: what it is written through; null: the system's files.
 absl::StatusOr<StoreBackup> RestoreBackup(const std::string& directory, uint32_t id,
-                                          const std::string& path);
+                                          const std::string& path,
+                                          std::shared_ptr<rocksdb::FileSystem> fs = nullptr);
 
 // Whether the store in the directory `path` was restored and no epoch has begun since.
 bool IsRestored(const std::string& path);

@@ -127,6 +127,21 @@ TEST_F(CommitQueueTest, ABatchBeyondTheBoundOfWaitingBytesIsRefusedAndLaterOnesA
   EXPECT_EQ(queue->Metrics().refused, 1u);
 }
 
+TEST_F(CommitQueueTest, WaitingBatchesMayFillTheBoundExactly) {
+  options_.max_waiting_bytes = 100;
+  writer_.Hold();
+  const auto queue = Make();
+  ASSERT_TRUE(Append(*queue, 60).ok());
+  writer_.WaitForGroup();
+  ASSERT_TRUE(Append(*queue, 20).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(Append(*queue, 21).status()));
+  EXPECT_TRUE(Append(*queue, 20).ok());
+  writer_.Open();
+  queue->Close();
+  EXPECT_EQ(results_.size(), 3u);
+  EXPECT_EQ(queue->Metrics().waiting_bytes, 0u);
+}
+
 TEST_F(CommitQueueTest, AFailedWriteFailsItsGroupAndAllLaterBatchesWithoutWritingThem) {
   writer_.Hold();
   const auto queue = Make(41);

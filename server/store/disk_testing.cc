@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -16,8 +15,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "common/rocks/rocks.h"
-#include "gtest/gtest.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/io_status.h"
 #include "rocksdb/slice.h"
@@ -230,7 +229,9 @@ std::shared_ptr<rocksdb::FileSystem> Recording::FileSystem(std::shared_ptr<Recor
 }
 
 std::string Recording::Relative(const std::string& path) const {
-  return std::filesystem::path(path).lexically_normal().lexically_relative(root_).string();
+  const std::string relative =
+      std::filesystem::path(path).lexically_normal().lexically_relative(root_).string();
+  return std::string(absl::StripSuffix(relative, "/"));
 }
 
 DiskImage Recording::Begin(const DiskImage::Files& files) {
@@ -383,21 +384,6 @@ DiskImage::Files DiskImage::Torn(std::mt19937_64& random) const {
     }
     return content;
   });
-}
-
-void MakeDisk(const std::string& root, const DiskImage::Files& files) {
-  std::filesystem::remove_all(root);
-  std::filesystem::create_directories(root);
-  for (const auto& [path, content] : files) {
-    const std::string full = absl::StrCat(root, "/", path);
-    if (absl::EndsWith(path, "/")) {
-      std::filesystem::create_directories(full);
-    } else {
-      std::ofstream file(full, std::ios::binary);
-      file.write(content.data(), static_cast<std::streamsize>(content.size()));
-      if (!file.good()) ADD_FAILURE() << "cannot write " << full;
-    }
-  }
 }
 
 }  // namespace nibble::store_testing

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "common/files/power_testing.h"
 #include "common/mutex.h"
 
 namespace rocksdb {
@@ -59,7 +60,7 @@ class DiskImage {
  public:
   void Apply(const FileEvent& event);
 
-  using Files = std::map<std::string, std::string>;  // path → content
+  using Files = file_testing::DiskFiles;
   // Only synced names and bytes survive.
   Files Synced() const;
   // All names survive, as on a file system that has just written its journal; unsynced bytes do
@@ -117,9 +118,6 @@ class Recording {
   std::map<std::string, int> names_ ABSL_GUARDED_BY(mutex_);
   int files_ ABSL_GUARDED_BY(mutex_) = 0;
 };
-
-// Replaces everything below `root` by these files.
-void MakeDisk(const std::string& root, const DiskImage::Files& files);
 
 }  // namespace nibble::store_testing
 

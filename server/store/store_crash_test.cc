@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/files/files_testing.h"
+#include "common/files/power_testing.h"
 #include "common/mutex.h"
 #include "gtest/gtest.h"
 #include "rocksdb/file_system.h"
@@ -30,12 +31,12 @@ namespace nibble {
 namespace {
 
 using file_testing::kOneIn;
+using file_testing::MakeDisk;
 using file_testing::TempDirectory;
 using store_testing::Content;
 using store_testing::DiskImage;
 using store_testing::FileEvent;
 using store_testing::From;
-using store_testing::MakeDisk;
 using store_testing::RandomBatch;
 using store_testing::ReadAll;
 using store_testing::Recording;

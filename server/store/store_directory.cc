@@ -79,6 +79,13 @@ absl::Status Replace(rocksdb::FileSystem& fs, const std::string& directory, cons
   return SyncDirectory(fs, directory);
 }
 
+absl::Status SyncFile(rocksdb::FileSystem& fs, const std::string& path) {
+  std::unique_ptr<rocksdb::FSRandomRWFile> file;
+  IOStatus status = fs.NewRandomRWFile(path, FileOptions(), &file, nullptr);
+  if (status.ok()) status = file->Fsync(IOOptions(), nullptr);
+  return rocks::ToStatus(status, absl::StrCat("syncing ", path));
+}
+
 absl::Status SyncDirectory(rocksdb::FileSystem& fs, const std::string& path) {
   std::unique_ptr<rocksdb::FSDirectory> directory;
   IOStatus status = fs.NewDirectory(path, IOOptions(), &directory, nullptr);

@@ -50,6 +50,9 @@ absl::StatusOr<std::string> Read(rocksdb::FileSystem& fs, const std::string& pat
 absl::Status Replace(rocksdb::FileSystem& fs, const std::string& directory, const std::string& name,
                      absl::string_view content);
 
+// Makes the content of a file durable.
+absl::Status SyncFile(rocksdb::FileSystem& fs, const std::string& path);
+
 // Makes the names in a directory durable.
 absl::Status SyncDirectory(rocksdb::FileSystem& fs, const std::string& path);
 

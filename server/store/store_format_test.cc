@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <fstream>
 #include <limits>
+#include <memory>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +16,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/files/files_testing.h"
+#include "common/files/power_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rocksdb/file_system.h"
+#include "server/store/disk_testing.h"
 #include "server/store/store_directory.h"
 
 namespace nibble::store_format {
@@ -188,6 +192,45 @@ TEST_F(AcknowledgedMarkTest, DamageToBothSlotsIsRefusedNamingTheFile) {
   EXPECT_THAT(std::string(Read().status().message()), HasSubstr(path()));
   Overwrite("");
   EXPECT_TRUE(absl::IsDataLoss(Read().status()));
+}
+
+// Its number is never ahead, and fewer than kMarksPerSync behind.
+TEST_F(AcknowledgedMarkTest, AfterAPowerFailureItIsFewerThanOneSyncBehind) {
+  const auto recording = std::make_shared<store_testing::Recording>(directory_.path());
+  const auto recorded = recording->FileSystem(recording);
+  uint64_t last = 0;
+  for (const int marks : {3 * kMarksPerSync, 5 * kMarksPerSync - 1}) {
+    if (last == 0) {
+      ASSERT_TRUE(AcknowledgedMark::Create(*recorded, directory_.path(), 0).ok());
+    }
+    auto mark = AcknowledgedMark::Open(*recorded, directory_.path(), last);
+    ASSERT_TRUE(mark.ok()) << mark.status();
+    recording->Note(last);
+    while (last < static_cast<uint64_t>(marks)) {
+      ASSERT_TRUE((*mark)->Advance(++last).ok());
+      recording->Note(last);
+    }
+  }
+  const file_testing::TempDirectory disk(file_testing::TempDirectory::Place::kMemory);
+  std::mt19937_64 random(1);
+  store_testing::DiskImage image;
+  uint64_t noted = 0;
+  bool opened = false;
+  for (const store_testing::FileEvent& event : recording->events()) {
+    image.Apply(event);
+    if (event.kind == store_testing::FileEvent::Kind::kNote) {
+      opened = true;
+      noted = event.number;
+    }
+    if (!opened) continue;
+    for (int i = 0; i < 8; ++i) {
+      file_testing::MakeDisk(disk.path(), i == 0 ? image.Synced() : image.Torn(random));
+      const absl::StatusOr<uint64_t> read = AcknowledgedMark::Read(fs(), disk.path());
+      ASSERT_TRUE(read.ok()) << read.status();
+      ASSERT_LE(*read, noted + 1);  // the next number is written before it is noted
+      ASSERT_GT(*read + kMarksPerSync, noted);
+    }
+  }
 }
 
 }  // namespace

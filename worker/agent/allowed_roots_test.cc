@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/files/files_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -81,11 +82,21 @@ TEST_F(AllowedRootsTest, EachPathOfASpecIsChecked) {
   other = spec;
   other.init_from.path = "/etc";
   EXPECT_THAT(refused(other), HasSubstr("init_from.path"));
-  // The files of a source named by their common beginning.
-  fs::create_symlink(directory_.Path("secret.txt"), directory_.Path("data/pair.bin"));
-  other = spec;
-  other.data.train[0].path = directory_.Path("data/pair");
-  EXPECT_THAT(refused(other), HasSubstr("pair.bin"));
+}
+
+TEST_F(AllowedRootsTest, EachFileOfASourceNamedByTheirCommonBeginningIsChecked) {
+  for (const char* const suffix : {"", ".bin", ".idx"}) {
+    const std::string source = directory_.Path(absl::StrCat("data/pair", suffix, "-of"));
+    fs::create_symlink(directory_.Path("secret.txt"), source + suffix);
+    JobSpec train, validation;
+    train.data.train.push_back({.path = source});
+    validation.data.validation.push_back({.path = source});
+    for (const JobSpec& spec : {train, validation}) {
+      const absl::Status refused = roots_.CheckSpec(spec);
+      EXPECT_TRUE(absl::IsInvalidArgument(refused)) << source << suffix;
+      EXPECT_THAT(std::string(refused.message()), HasSubstr("secret.txt"));
+    }
+  }
 }
 
 // A new field with a path fails here until it is checked.

@@ -88,6 +88,54 @@ class ReplicaFeed {
   int64_t left_ = 0;  // of the slice
 };
 
+// Compares the bytes of a shard with the checksums of its chunks.
+class ReplicaCheck {
+ public:
+  explicit ReplicaCheck(const ShardManifest& manifest) : manifest_(manifest) {}
+
+  absl::Status Take(absl::Span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      NIBBLE_RETURN_IF_ERROR(NextChunk());
+      const auto count = std::min(bytes.size(), static_cast<size_t>(left_));
+      crc_ = ExtendCrc32c(crc_, bytes.first(count));
+      left_ -= static_cast<int64_t>(count);
+      bytes.remove_prefix(count);
+      if (left_ > 0) continue;
+      const StoredSlice& stored = manifest_.slices[slice_];
+      if (crc_ != stored.chunk_crcs[chunk_]) {
+        return absl::DataLossError(absl::StrCat(
+            "tensor \"", stored.slice.name, "\", chunk ", chunk_, ": its checksum is 0x",
+            absl::Hex(crc_), ", the manifest has 0x", absl::Hex(stored.chunk_crcs[chunk_])));
+      }
+      ++chunk_;
+      crc_ = 0;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status NextChunk() {
+    while (left_ == 0) {
+      if (slice_ == manifest_.slices.size()) {
+        return absl::DataLossError("received more bytes than the shard has");
+      }
+      const int64_t begin = static_cast<int64_t>(chunk_) * manifest_.chunk_bytes;
+      left_ = std::min(manifest_.chunk_bytes, SliceBytes(manifest_.slices[slice_].slice) - begin);
+      if (left_ > 0) continue;
+      left_ = 0;
+      chunk_ = 0;
+      ++slice_;
+    }
+    return absl::OkStatus();
+  }
+
+  const ShardManifest& manifest_;
+  size_t slice_ = 0;
+  size_t chunk_ = 0;  // of the slice
+  int64_t left_ = 0;  // bytes of the chunk
+  uint32_t crc_ = 0;
+};
+
 }  // namespace
 
 Cancellation::Scope::Scope(Cancellation& cancellation, std::function<void()> end)
@@ -318,8 +366,9 @@ absl::Status ShardFetcher::Verify(const v1::DesiredReplica& shard, Cancellation&
                                   std::vector<std::string>& notes) {
   return TrySources(shard, cancellation, notes, [&](Source& source) -> absl::Status {
     NIBBLE_ASSIGN_OR_RETURN(const Described described, Describe(source, shard, cancellation));
+    ReplicaCheck check(described.manifest);
     return Read(source, shard, described.manifest.bytes(), cancellation,
-                [](const std::string&) { return absl::OkStatus(); });
+                [&check](const std::string& bytes) { return check.Take(AsBytes(bytes)); });
   });
 }
 

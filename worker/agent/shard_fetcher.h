@@ -81,7 +81,8 @@ class ShardFetcher {
   absl::Status Fetch(const v1::DesiredReplica& shard, bool input, Cancellation& cancellation,
                      absl::FunctionRef<void(int64_t bytes)> progress);
 
-  // Reads every byte of a shard at its source and stores nothing. Errors as Fetch; damaged copies
+  // Reads every byte of a shard at its source, compares it with the manifest's checksums, and
+  // stores nothing. Errors as Fetch; damaged copies
   // beside an intact one are named in `notes`.
   absl::Status Verify(const v1::DesiredReplica& shard, Cancellation& cancellation,
                       std::vector<std::string>& notes);

@@ -193,7 +193,8 @@ absl::Status CheckpointStore::DeleteDirectory(const StoredDirectory& directory) 
   StoredDirectory gone = directory;
   gone.stage = Stage::kDeleted;
   // Rename first: a partly removed directory is never a checkpoint.
-  NIBBLE_RETURN_IF_ERROR(RenameInside(path_, DirectoryName(directory), DirectoryName(gone)));
+  NIBBLE_RETURN_IF_ERROR(
+      RenameInside(path_, DirectoryName(directory), DirectoryName(gone), options_.faults));
   return RemoveTree(absl::StrCat(path_, "/", DirectoryName(gone)));
 }
 
@@ -228,7 +229,8 @@ absl::Status CheckpointStore::Reopen(int64_t step, int64_t attempt) {
   if (found == committed.end()) return NoCheckpoint(path_, step);
   StoredDirectory writing = *found;
   writing.stage = Stage::kWriting;
-  NIBBLE_RETURN_IF_ERROR(RenameInside(path_, DirectoryName(*found), DirectoryName(writing)));
+  NIBBLE_RETURN_IF_ERROR(
+      RenameInside(path_, DirectoryName(*found), DirectoryName(writing), options_.faults));
   NIBBLE_RETURN_IF_ERROR(
       RemoveTree(absl::StrCat(path_, "/", DirectoryName(writing), "/", kManifestFileName)));
   NIBBLE_ASSIGN_OR_RETURN(auto session,

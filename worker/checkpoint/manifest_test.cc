@@ -152,6 +152,29 @@ TEST(ManifestTest, ShardOfAnotherStepOrAttemptIsRefused) {
   EXPECT_THAT(Refusal(Header(1), {late}), HasSubstr("step 6"));
 }
 
+TEST(ManifestTest, TheFieldsOfAShardAreBounded) {
+  const auto accepts = [](auto change) {
+    ShardManifest shard = Shard(0, {Slice("a", 0, 100)});
+    shard.files = {{"CURRENT", 16, 16, 1}};
+    change(shard);
+    return CheckShard(shard).ok();
+  };
+  EXPECT_TRUE(accepts([](auto&) {}));
+  EXPECT_TRUE(accepts([](auto& shard) { shard.rank = ShardManifest::kMaxRanks - 1; }));
+  EXPECT_FALSE(accepts([](auto& shard) { shard.rank = ShardManifest::kMaxRanks; }));
+  EXPECT_FALSE(accepts([](auto& shard) { shard.rank = -1; }));
+  EXPECT_TRUE(accepts([](auto& shard) { shard.step = 0; }));
+  EXPECT_FALSE(accepts([](auto& shard) { shard.step = -1; }));
+  EXPECT_TRUE(accepts([](auto& shard) { shard.attempt = 1; }));
+  EXPECT_FALSE(accepts([](auto& shard) { shard.attempt = 0; }));
+  EXPECT_FALSE(accepts([](auto& shard) { shard.chunk_bytes = 0; }));
+  EXPECT_FALSE(accepts([](auto& shard) { shard.files[0].checked_from = 17; }));
+  EXPECT_FALSE(accepts([](auto& shard) { shard.files[0].checked_from = -1; }));
+  for (const char* const name : {"", ".", "..", "a/b", "/a"}) {
+    EXPECT_FALSE(accepts([name](auto& shard) { shard.files[0].name = name; })) << name;
+  }
+}
+
 TEST(ManifestTest, EveryChunkNeedsAChecksum) {
   ShardManifest shard = Shard(0, {Slice("a", 0, 100)});
   shard.slices[0].chunk_crcs.pop_back();

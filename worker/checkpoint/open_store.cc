@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<CheckpointStore>> CheckpointStore::Open(const std
   CheckpointStore& opened = *store;
   const Change change(opened);
   if (!options.read_only) {
-    NIBBLE_RETURN_IF_ERROR(MakeDirectories(path));
+    NIBBLE_RETURN_IF_ERROR(MakeDirectories(path, options.faults));
     NIBBLE_ASSIGN_OR_RETURN(opened.lock_, LockStore(path));
   }
   NIBBLE_RETURN_IF_ERROR(opened.ReadOrCreate(opened.open_report_));
@@ -72,7 +72,7 @@ int64_t CheckpointStore::generation() const {
 
 absl::Status CheckpointStore::MakeAgain() {
   if (options_.read_only || lock_->IsInPlace()) return absl::OkStatus();
-  NIBBLE_RETURN_IF_ERROR(MakeDirectories(path_));
+  NIBBLE_RETURN_IF_ERROR(MakeDirectories(path_, options_.faults));
   NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<const FileLock> lock, LockStore(path_));
   // Their writers keep the old sessions alive, and fail when they seal.
   sessions_.clear();

@@ -81,7 +81,7 @@ absl::StatusOr<std::vector<StoredFile>> DescribeShardFiles(const std::string& di
                             }));
     files.push_back(std::move(file));
   }
-  NIBBLE_RETURN_IF_ERROR(SyncDirectory(directory));
+  NIBBLE_RETURN_IF_ERROR(SyncDirectory(directory, faults));
   std::sort(files.begin(), files.end(),
             [](const StoredFile& a, const StoredFile& b) { return a.name < b.name; });
   return files;

@@ -55,7 +55,7 @@ absl::StatusOr<std::shared_ptr<WriteSession>> WriteSession::Create(
   if (mkdir(session->path_.c_str(), 0777) != 0) {
     return ErrnoError(errno, "making directory", session->path_);
   }
-  NIBBLE_RETURN_IF_ERROR(SyncDirectory(store));
+  NIBBLE_RETURN_IF_ERROR(SyncDirectory(store, faults));
   return session;
 }
 
@@ -221,8 +221,9 @@ absl::Status WriteSession::Commit(const Manifest& manifest) {
   NIBBLE_RETURN_IF_ERROR(CheckAgainst(manifest));
   NIBBLE_RETURN_IF_ERROR(
       ReplaceFile(absl::StrCat(path_, "/", kManifestFileName), EncodeManifest(manifest), faults_));
-  absl::Status status = RenameInside(store_, DirectoryName(directory_),
-                                     DirectoryName(AtStage(directory_, Stage::kCommitted)));
+  absl::Status status =
+      RenameInside(store_, DirectoryName(directory_),
+                   DirectoryName(AtStage(directory_, Stage::kCommitted)), faults_);
   // If the rename succeeded and only its sync failed, it is a checkpoint all the same.
   if (!status.ok() && access(path_.c_str(), F_OK) == 0) return status;
   MutexLock lock(&mutex_);

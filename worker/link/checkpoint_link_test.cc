@@ -324,8 +324,11 @@ TEST_F(CheckpointLinkTest, HostThatEndsIsAnOutcome) {
   StartAll(2);
   ASSERT_EQ(Snapshot(0, 10), absl::OkStatus());
   Stop();
-  const absl::Status gone = Outcome(0);
-  EXPECT_TRUE(absl::IsUnavailable(gone)) << gone;
+  const auto gone = ranks_[0]->checkpoints->Wait();
+  ASSERT_TRUE(gone.has_value());
+  EXPECT_TRUE(absl::IsUnavailable(gone->status)) << gone->status;
+  EXPECT_EQ(gone->step, 10);
+  EXPECT_TRUE(gone->direct) << "nothing is known of slower writes";
   EXPECT_FALSE(Snapshot(0, 20).ok());
 }
 

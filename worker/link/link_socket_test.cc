@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <memory>
@@ -10,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "common/bytes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/link/link_messages.h"
@@ -20,7 +23,8 @@ namespace {
 
 class LinkSocketTest : public testing::Test {
  protected:
-  LinkSocketTest() {
+  LinkSocketTest() { Connect(); }
+  void Connect() {
     int pair[2] = {-1, -1};
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     near_ = std::make_unique<LinkSocket>(OwnedDescriptor(pair[0]));
@@ -84,6 +88,26 @@ TEST_F(LinkSocketTest, DescriptorsThatNoMessageHasAreBounded) {
   ASSERT_EQ(near_->Send(), absl::OkStatus());
   EXPECT_TRUE(
       absl::IsInvalidArgument(far_->Receive([](absl::string_view) { return absl::OkStatus(); })));
+}
+
+TEST_F(LinkSocketTest, AMessageOfTheAllowedLengthIsAwaitedAndALongerOneRefusedByItsHead) {
+  const auto receive = [this](int64_t length) {
+    std::string head;
+    AppendLittle(head, static_cast<uint32_t>(length));
+    EXPECT_EQ(send(near_->descriptor(), head.data(), head.size(), 0), ssize_t{4});
+    return far_->Receive([](absl::string_view) { return absl::OkStatus(); });
+  };
+  const absl::Status refused = receive(kMaxLinkMessageBytes + 1);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  Connect();
+  EXPECT_EQ(receive(kMaxLinkMessageBytes), absl::OkStatus());
+}
+
+TEST(SocketNameTest, APathHasRoomForItsEnd) {
+  const size_t most = sizeof(sockaddr_un::sun_path) - 1;
+  EXPECT_TRUE(SocketName(std::string(most, 'x')).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(SocketName(std::string(most + 1, 'x')).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(SocketName("").status()));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "worker/link/waiting_page.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "gtest/gtest.h"
 
 namespace nibble {
@@ -61,10 +64,28 @@ TEST_F(WaitingPageTest, ARankThatIsAskedToGiveUpAnswersWhenItLooks) {
   EXPECT_TRUE(daemon_->gives_up());
 }
 
-TEST_F(WaitingPageTest, MemoryThatCouldShrinkIsRefused) {
+// Whether the daemon adopts memory of that size with these seals.
+absl::Status AdoptMemory(off_t bytes, int seals) {
   const OwnedDescriptor memory(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  ASSERT_EQ(ftruncate(memory.get(), 48), 0);
-  EXPECT_TRUE(absl::IsInvalidArgument(WaitingPage::Adopt(memory).status()));
+  EXPECT_EQ(ftruncate(memory.get(), bytes), 0);
+  EXPECT_EQ(fcntl(memory.get(), F_ADD_SEALS, seals), 0);
+  return WaitingPage::Adopt(memory).status();
+}
+
+TEST_F(WaitingPageTest, MemoryThatCouldShrinkOrGrowOrOfAnotherSizeIsRefused) {
+  OwnedDescriptor memory;
+  ASSERT_TRUE(WaitingPage::Create(memory).ok());
+  struct stat info = {};
+  ASSERT_EQ(fstat(memory.get(), &info), 0);
+  const off_t bytes = info.st_size;
+  constexpr int kAll = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  EXPECT_EQ(AdoptMemory(bytes, kAll), absl::OkStatus());
+  for (const int missing : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL, kAll}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(AdoptMemory(bytes, kAll & ~missing))) << missing;
+  }
+  for (const off_t other : {off_t{0}, bytes - 1, bytes + 1, off_t{4096}}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(AdoptMemory(other, kAll))) << other;
+  }
   EXPECT_TRUE(absl::IsInvalidArgument(WaitingPage::Adopt(OwnedDescriptor()).status()));
 }
 

@@ -256,12 +256,24 @@ TEST(ValidationSet, TheLastBatchIsPaddedWithItsLastWindowIgnored) {
   EXPECT_EQ(batch->targets[29], 30);
 }
 
+TEST(ValidationSet, NoBatchIsWhollyIgnored) {
+  const auto batches = [](int32_t windows) {
+    return Make(10 * windows + 1, {.global_sequences = 4, .length = 10}).batches();
+  };
+  EXPECT_EQ(batches(47), 12);
+  EXPECT_EQ(batches(48), 12);
+  EXPECT_EQ(batches(49), 13);
+  EXPECT_EQ(batches(1), 1);
+}
+
 TEST(ValidationSet, ALimitDoesNotChangeTheFirstBatches) {
   const ValidationSet all = Make(500, {.global_sequences = 4, .length = 10});
   const ValidationSet two = Make(500, {.global_sequences = 4, .length = 10, .max_batches = 2});
   EXPECT_EQ(all.batches(), 13);
   EXPECT_EQ(two.batches(), 2);
-  EXPECT_EQ(Make(500, {.global_sequences = 4, .length = 10, .max_batches = 99}).batches(), 13);
+  for (const int64_t limit : {13, 14, 99}) {
+    EXPECT_EQ(Make(500, {.global_sequences = 4, .length = 10, .max_batches = limit}).batches(), 13);
+  }
   for (int64_t b = 0; b < 2; ++b) EXPECT_EQ(*two.Build({.step = b}), *all.Build({.step = b}));
   EXPECT_EQ(two.Build({.step = 2}).status().code(), absl::StatusCode::kOutOfRange);
 }
