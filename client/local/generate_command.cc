@@ -228,7 +228,7 @@ void AddGenerateCommand(Command app, int& exit_code, WeightOpener open) {
   command
       .Add("--top-p", request.sampler.top_p,
            "sample from the most likely tokens that have this share of the probability")
-      .InRange(0.0, 1.0)
+      .AboveUpTo(0.0, 1.0)
       .ShowDefault();
   command.Add("--seed", request.sampler.seed, "random seed: the same seed gives the same text")
       .ShowDefault();
