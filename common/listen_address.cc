@@ -47,7 +47,8 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view field, absl::
       !absl::SimpleAtoi(text.substr(colon + 1), &address.port) || address.port < 0 ||
       address.port > 65535) {
     return absl::InvalidArgumentError(
-        absl::StrCat(field, ": '", text, "'; allowed: host:port with a port of 0 to 65535"));
+        absl::StrCat(field, ": '", text, "'; allowed: host:port with a port of 0 to 65535",
+                     absl::StrContains(text, "://") ? ", without a scheme such as http://" : ""));
   }
   address.host = std::string(host);
   address.loopback = host == "localhost" || host == "::1" ||

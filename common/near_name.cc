@@ -1,10 +1,14 @@
 #include "common/near_name.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
 
 namespace nibble {
 namespace {
@@ -34,6 +38,29 @@ size_t Edits(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+std::optional<double> NumberOf(std::string_view text) {
+  const bool digits = !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  double number = 0;
+  if (!digits || !absl::SimpleAtod(absl::string_view(text.data(), text.size()), &number)) return {};
+  return number;
+}
+
+// The known number nearest to `given`, if it is at most twice as large and at least half as large;
+// of two, the smaller one. Edits of digits say nothing about numbers: 24 is two edits from 16.
+std::string NearestNumber(double given, std::span<const std::string> known) {
+  std::string_view nearest;
+  double least = 0;
+  for (const std::string& name : known) {
+    const std::optional<double> number = NumberOf(name);
+    if (!number.has_value() || *number > 2 * given || given > 2 * *number) continue;
+    const double apart = std::abs(*number - given);
+    if (!nearest.empty() && apart >= least) continue;
+    nearest = name;
+    least = apart;
+  }
+  return std::string(nearest);
+}
+
 std::string Lower(std::string_view name) {
   std::string lower(name);
   absl::AsciiStrToLower(&lower);
@@ -43,6 +70,7 @@ std::string Lower(std::string_view name) {
 }  // namespace
 
 std::string NearestName(std::string_view given, std::span<const std::string> known) {
+  if (const std::optional<double> number = NumberOf(given)) return NearestNumber(*number, known);
   const std::string wanted = Lower(given);
   std::string_view nearest;
   size_t fewest = 0;

@@ -45,6 +45,19 @@ TEST(NearNameTest, ShortNamesAllowOneEdit) {
   EXPECT_EQ(NearestName("do", known), "");
 }
 
+TEST(NearNameTest, ANumberIsNearToNumbersByValueAndNotByItsDigits) {
+  const std::vector<std::string> sizes = {"off", "2", "4", "8", "16", "32", "64", "128", "default"};
+  EXPECT_EQ(NearestName("24", sizes), "16");
+  EXPECT_EQ(NearestName("25", sizes), "32");
+  EXPECT_EQ(NearestName("12", sizes), "8");
+  EXPECT_EQ(NearestName("256", sizes), "128");
+  EXPECT_EQ(NearestName("1", sizes), "2");
+  EXPECT_EQ(NearestName("0", sizes), "");
+  EXPECT_EQ(NearestName("1000", sizes), "");
+  EXPECT_EQ(NearestName("2", {}), "");
+  EXPECT_EQ(NearestName("16x", sizes), "16");
+}
+
 TEST(NearNameTest, ABeginningIsNearWhereNoEditIs) {
   const std::vector<std::string> known = {"llama-125m", "llama-1b"};
   EXPECT_EQ(NearestName("llama", known), "llama-125m");

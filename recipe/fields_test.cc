@@ -116,6 +116,7 @@ TEST(Fields, AnInvalidValueIsReportedWithTheAllowedAndTheNearestOnes) {
               AllOf(HasSubstr("fprop"), HasSubstr("'nvfp5'"), HasSubstr("nearest: 'nvfp4'"),
                     HasSubstr("mxfp8")));
   EXPECT_THAT(FieldRefusal("wgrad", "defualt"), HasSubstr("nearest: 'default'"));
+  EXPECT_THAT(FieldRefusal("hadamard", "24"), HasSubstr("'24' is not known; nearest: '16'"));
   for (const auto& [field, value] :
        {std::pair{"hadamard", "24"}, std::pair{"hadamard", "256"}, std::pair{"hadamard", "1"},
         std::pair{"hadamard", "0"}, std::pair{"rounding", "up"}, std::pair{"weights.block", "2x16"},

@@ -142,8 +142,8 @@ void AddTokenize(Command data, int& exit_code) {
       .OneValueEach();
   command
       .Add("--validation-fraction", request.text.validation_fraction,
-           "share of the documents to hold out for validation, in [0, 1)")
-      .InRange(0.0, 1.0)
+           "share of the documents to hold out for validation")
+      .FromToBelow(0.0, 1.0)
       .ShowDefault();
   command.Add("--seed", request.text.seed, "random seed of the choice of held-out documents")
       .ShowDefault();

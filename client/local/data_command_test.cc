@@ -224,7 +224,8 @@ TEST_F(DataCommandTest, MisuseIsAUsageError) {
   EXPECT_EQ(Tokenize("out", {"--split", "words"}).exit_code, 2);
   EXPECT_EQ(Tokenize("out", {"--threads", "-1"}).exit_code, 2);
   EXPECT_THAT(Tokenize("out", {"--validation-fraction", "nan"}).err,
-              HasSubstr("'nan'; allowed: numbers, 0 to 1"));
+              HasSubstr("'nan'; allowed: numbers, 0 to below 1"));
+  EXPECT_EQ(Tokenize("out", {"--validation-fraction", "1"}).exit_code, 2);
   EXPECT_EQ(Tokenize("out", {"--train-tokenizer", "100"}).exit_code, 2);
   EXPECT_EQ(Tokenize("out", {"--tokenizer", "m", "--train-tokenizer", "400"}).exit_code, 2);
   EXPECT_EQ(Tokenize("out", {"--tokenizer-type", "bpe"}).exit_code, 2);

@@ -1,5 +1,6 @@
 #include "client/local/local_commands.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -34,7 +35,7 @@ struct EvalRequest {
   std::string choices;            // a file of questions
 
   // For token data.
-  int64_t sequence = 0;  // 0: DefaultSequence()
+  int64_t sequence = 0;  // 0: WindowOf()
   int64_t max_windows = 0;
   bool reset_at_documents = true;
   int token_width = 0;        // of files without a header
@@ -100,10 +101,20 @@ Json Head(const EvalRequest& request, const WeightSource& source) {
           {"device", request.model.device}};
 }
 
+// The tokens of a window: as requested, else as the model was trained.
+int64_t WindowOf(const EvalRequest& request, const WeightSource& source) {
+  if (request.sequence > 0) return request.sequence;
+  return source.trained_sequence().value_or(DefaultSequence(source.outline().spec));
+}
+
+void NoteBeyondTraining(const WeightSource& source, int64_t tokens, Reply& reply) {
+  std::optional<std::string> note = BeyondTraining(source, tokens);
+  if (note.has_value()) reply.notes.push_back(*std::move(note));
+}
+
 absl::StatusOr<Reply> EvalData(const EvalRequest& request, const WeightSource& source,
                                const Tokenizer* tokenizer, Decoder& decoder) {
-  const int64_t sequence =
-      request.sequence > 0 ? request.sequence : DefaultSequence(source.outline().spec);
+  const int64_t sequence = WindowOf(request, source);
   // Opens all files before evaluating any, so that a missing one fails at once.
   std::vector<std::shared_ptr<const TokenSource>> sources;
   for (const std::string& path : request.data) {
@@ -133,7 +144,9 @@ absl::StatusOr<Reply> EvalData(const EvalRequest& request, const WeightSource& s
                             {"loss", loss.loss},
                             {"perplexity", loss.perplexity}});
   }
-  return Reply{.text = LossTable(losses), .json = JsonText(json)};
+  Reply reply{.text = LossTable(losses), .json = JsonText(json)};
+  NoteBeyondTraining(source, sequence, reply);
+  return reply;
 }
 
 std::string ChoiceTable(const ChoiceScore& score) {
@@ -169,7 +182,11 @@ absl::StatusOr<Reply> EvalChoices(const EvalRequest& request, const WeightSource
                                  {"chosen_norm", answer.chosen_norm}});
     }
   }
-  return Reply{.text = ChoiceTable(score), .json = JsonText(json)};
+  Reply reply{.text = ChoiceTable(score), .json = JsonText(json)};
+  int64_t longest = 0;
+  for (const Answer& answer : answers) longest = std::max(longest, answer.tokens);
+  NoteBeyondTraining(source, longest, reply);
+  return reply;
 }
 
 // Reports progress on stderr. Errors: those of `open`, ChooseTokenizer, EvaluateTokens and
@@ -199,7 +216,8 @@ absl::StatusOr<Reply> RunEval(const EvalRequest& request, const WeightOpener& op
   NIBBLE_ASSIGN_OR_RETURN(Reply reply, request.choices.empty()
                                            ? EvalData(request, *source, tokenizer.get(), *decoder)
                                            : EvalChoices(request, *source, *tokenizer, *decoder));
-  reply.notes = source->notices();
+  const std::vector<std::string> notices = source->notices();
+  reply.notes.insert(reply.notes.begin(), notices.begin(), notices.end());
   return reply;
 }
 
@@ -213,7 +231,8 @@ void AddDataOptions(Command command, EvalRequest& request, EvalFlags& flags) {
   const char* const kGroup = "Token data";
   command
       .Add("--sequence", request.sequence,
-           "tokens of a window; default: 2048, or the maximum of learned positions")
+           "tokens of a window; default: as the model was trained; unless that is known 2048, or "
+           "the maximum of learned positions")
       .AtLeast(1)
       .Group(kGroup);
   command.Add("--max-windows", request.max_windows, "only the first N windows of each file; 0: all")

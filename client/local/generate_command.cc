@@ -1,9 +1,12 @@
 #include "client/local/local_commands.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -143,6 +146,14 @@ std::vector<std::string> SpeedLines(const Decoder& decoder, const Generated& gen
                           copy_speed / bytes, bytes / 1e6, copy_speed / 1e9)};
 }
 
+int64_t LongestSample(const Generated& generated) {
+  size_t longest = 0;
+  for (const GeneratedSample& sample : generated.samples) {
+    longest = std::max(longest, sample.tokens.size());
+  }
+  return static_cast<int64_t>(longest);
+}
+
 // With `stream`, the text is written while it is generated, and the reply has none. Errors: those
 // of `open`, ChooseTokenizer, Decoder and Generate.
 absl::StatusOr<Reply> RunGenerate(const GenerateRequest& request, const WeightOpener& open) {
@@ -180,6 +191,9 @@ absl::StatusOr<Reply> RunGenerate(const GenerateRequest& request, const WeightOp
   NIBBLE_ASSIGN_OR_RETURN(const double copy_speed,
                           decoder->device().CopySpeed(decoder->weight_bytes_per_token()));
   std::vector<std::string> notes = source->notices();
+  std::optional<std::string> beyond =
+      BeyondTraining(*source, static_cast<int64_t>(prompt->size()) + LongestSample(generated));
+  if (beyond.has_value()) notes.push_back(*std::move(beyond));
   const std::vector<std::string> speed = SpeedLines(*decoder, generated, copy_speed);
   notes.insert(notes.end(), speed.begin(), speed.end());
   return Reply{.json = ReportJson(request, source->description(), *decoder, generated, text.texts(),
@@ -228,7 +242,7 @@ void AddGenerateCommand(Command app, int& exit_code, WeightOpener open) {
   command
       .Add("--top-p", request.sampler.top_p,
            "sample from the most likely tokens that have this share of the probability")
-      .InRange(0.0, 1.0)
+      .AboveUpTo(0.0, 1.0)
       .ShowDefault();
   command.Add("--seed", request.sampler.seed, "random seed: the same seed gives the same text")
       .ShowDefault();

@@ -69,6 +69,11 @@ TEST_F(ServerAddressTest, InvalidAddressesAreRefusedWithTheirSource) {
   EXPECT_THAT(FindServerAddress("localhost").status().message(),
               HasSubstr("--server: 'localhost'"));
   EXPECT_THAT(FindServerAddress("localhost:70000").status().message(), HasSubstr("1 to 65535"));
+  EXPECT_EQ(FindServerAddress("http://train.example:7700").status().message(),
+            "--server: 'http://train.example:7700'; allowed: host:port with a port of 1 to 65535, "
+            "without 'http://'");
+  EXPECT_THAT(FindServerAddress("https://train.example").status().message(),
+              HasSubstr("without 'https://'"));
   WriteAddress("garbage");
   EXPECT_THAT(FindServerAddress("").status().message(), HasSubstr("/cluster/address: 'garbage'"));
   WriteAddress("\n");

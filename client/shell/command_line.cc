@@ -138,7 +138,7 @@ void AddServerOptions(Command verb, RemoteFlags& flags) {
   verb.Add("--server", flags.server,
            "host:port of the coordinator; default: NIBBLE_SERVER, else the local cluster")
       .Check([](const std::string& given) {
-        return std::string(CheckServerAddress("--server", given).message());
+        return std::string(CheckServerAddress("", given).message());
       });
   AddSecondsOption(
       verb, "--timeout", flags.timeout,
@@ -183,15 +183,19 @@ absl::StatusOr<absl::Duration> ParseSeconds(const std::string& text) {
 }
 
 absl::Status CheckServerAddress(const std::string& source, const std::string& address) {
-  // gRPC knows more forms of a host than a listener's.
+  // gRPC knows more forms of a host than a listener's; of URLs only its own, dns:///host:port.
+  const size_t scheme = address.find("://");
+  const bool url = scheme != std::string::npos && address.substr(0, scheme) != "dns";
   const size_t colon = address.rfind(':');
   int port = 0;
-  if (colon != std::string::npos && colon > 0 &&
+  if (!url && colon != std::string::npos && colon > 0 &&
       absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 1 && port <= 65535) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat(source, ": '", address, "'; allowed: host:port with a port of 1 to 65535"));
+      absl::StrCat(source, source.empty() ? "" : ": ", "'", address,
+                   "'; allowed: host:port with a port of 1 to 65535",
+                   url ? absl::StrCat(", without '", address.substr(0, scheme), "://'") : ""));
 }
 
 Option AddSecondsOption(Command verb, const std::string& name, std::string& text,

@@ -52,7 +52,8 @@ void AddServerOptions(Command verb, RemoteFlags& flags);
 // Replaces the help of --timeout: in a verb that waits, it also limits the wait.
 void TimeoutEndsWait(Command verb);
 
-// InvalidArgument, naming the source of the address, unless it is host:port in one of gRPC's forms.
+// InvalidArgument, naming the source of the address (if any), unless it is host:port in one of
+// gRPC's forms.
 absl::Status CheckServerAddress(const std::string& source, const std::string& address);
 
 // "30s", "5m", "1h30m", or seconds as a number. InvalidArgument states what is allowed.

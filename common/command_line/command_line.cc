@@ -128,13 +128,18 @@ Option Option::WholeNumber(int64_t least, int64_t most) const {
 
 Option Option::AtLeast(int64_t least) const { return WholeNumber(least, most_); }
 
-Option Option::RealNumber(double least, double most) const {
-  const std::string allowed = Allowed(absl::StrCat(least), absl::StrCat(most), true);
+Option Option::RealNumber(double least, double most, OpenEnd open) const {
+  const std::string allowed =
+      Allowed(absl::StrCat(open == OpenEnd::kLeast ? "above " : "", least),
+              absl::StrCat(open == OpenEnd::kMost ? "below " : "", most), true);
   DropCheckByType(option_);
   option_->check(CLI::Validator(
-      [least, most, allowed](std::string& text) {
+      [least, most, open, allowed](std::string& text) {
         double value = 0;
-        if (absl::SimpleAtod(text, &value) && value >= least && value <= most) return std::string();
+        const bool inside = absl::SimpleAtod(text, &value) && value >= least && value <= most;
+        const bool at_open_end = (open == OpenEnd::kLeast && value == least) ||
+                                 (open == OpenEnd::kMost && value == most);
+        if (inside && !at_open_end) return std::string();
         return absl::StrCat("'", text, "'; allowed: numbers, ", allowed);
       },
       allowed));

@@ -58,14 +58,22 @@ class Option {
   Option WholeNumber(int64_t least, int64_t most) const;
   // WholeNumber(least, what the variable can hold). For options that were just added.
   Option AtLeast(int64_t least) const;
-  // "'17'; allowed: numbers, 1 to 16".
-  Option RealNumber(double least, double most) const;
+  // "'17'; allowed: numbers, 1 to 16"; with an open end "numbers, above 1 to 16" or "numbers, 1 to
+  // below 16".
+  enum class OpenEnd : uint8_t { kNone, kLeast, kMost };
+  Option RealNumber(double least, double most, OpenEnd open = OpenEnd::kNone) const;
   // WholeNumber() or RealNumber(), by the type of the bounds.
   template <std::integral Least, std::integral Most>
   Option InRange(Least least, Most most) const {
     return WholeNumber(static_cast<int64_t>(least), static_cast<int64_t>(most));
   }
   Option InRange(double least, double most) const { return RealNumber(least, most); }
+  Option AboveUpTo(double least, double most) const {
+    return RealNumber(least, most, OpenEnd::kLeast);
+  }
+  Option FromToBelow(double least, double most) const {
+    return RealNumber(least, most, OpenEnd::kMost);
+  }
   // "c not in {a,b}".
   Option OneOf(const std::vector<std::string>& allowed) const;
   Option OneOfNumbers(const std::vector<int>& allowed) const;

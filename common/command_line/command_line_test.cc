@@ -75,6 +75,8 @@ TEST_F(OptionsTest, ErrorsOfChecksStateWhatIsAllowed) {
   program_.Add("--least", at_least, "").AtLeast(3);
   program_.Add("--whole", whole, "").AtLeast(3);
   program_.Add("--real", real, "").RealNumber(0.5, 2);
+  program_.Add("--above", real, "").AboveUpTo(0, 1);
+  program_.Add("--below", real, "").FromToBelow(0, 1);
   program_.Add("--letter", letter, "").OneOf({"a", "b"});
   program_.Add("--even", even, "").Check([](const std::string& text) {
     return text.size() % 2 == 0 ? std::string() : "'" + text + "' is odd";
@@ -84,6 +86,9 @@ TEST_F(OptionsTest, ErrorsOfChecksStateWhatIsAllowed) {
   EXPECT_EQ(Problem({"--least", "2"}), "--least: '2'; allowed: whole numbers, 3 to 2147483647");
   EXPECT_EQ(Problem({"--whole", "2"}), "--whole: '2'; allowed: whole numbers, 3 or more");
   EXPECT_EQ(Problem({"--real", "x"}), "--real: 'x'; allowed: numbers, 0.5 to 2");
+  EXPECT_EQ(Problem({"--above", "0"}), "--above: '0'; allowed: numbers, above 0 to 1");
+  EXPECT_EQ(Problem({"--below", "1"}), "--below: '1'; allowed: numbers, 0 to below 1");
+  EXPECT_EQ(Problem({"--above", "1", "--below", "0"}), "");
   EXPECT_EQ(Problem({"--letter", "c"}), "--letter: c not in {a,b}");
   EXPECT_EQ(Problem({"--even", "abc"}), "--even: 'abc' is odd");
 }

@@ -116,6 +116,7 @@ make_directory() {
   done
   [[ $(grep -cE 'threads: 1|batch: 8|sequence: 128|tiny-transformer' "$work/examples/quickstart.yaml") == 4 ]] ||
     fail "examples/quickstart.yaml: shrink.sed did not change all four of threads, batch, sequence and model"
+  cp "$root/examples/questions.jsonl" "$work/examples/questions.jsonl"
   cp "$here/prepare_corpus.sh" "$work/examples/prepare_corpus.sh"
   for file in client server worker; do ln -s "$bin/$file" "$work/bazel-bin/$file"; done
 }

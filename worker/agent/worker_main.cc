@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -255,7 +256,14 @@ int main(int argc, char** argv) {
   nibble::CommandLine app("The daemon of one node: runs ranks and stores checkpoints",
                           "nibble-worker");
   app.SetVersion("nibble-worker " + nibble::BuildVersion());
-  app.Add("--coordinator", arguments.coordinator, "HOST:PORT").Required();
+  app.Add("--coordinator", arguments.coordinator, "HOST:PORT")
+      .Required()
+      .Check([](const std::string& given) {
+        // gRPC knows more forms of a host than a listener's; of URLs only its own.
+        const bool url = absl::StrContains(given, "://") && !absl::StartsWith(given, "dns://");
+        if (!url) return std::string();
+        return std::string(nibble::ParseListenAddress("address", given).status().message());
+      });
   app.Add("--data", arguments.data, "Directory for checkpoints, logs and records").Required();
   app.Add("--name", arguments.name, "Unique in the cluster").Required();
   app.Add("--address", arguments.address, "HOST:PORT where other workers reach this one")

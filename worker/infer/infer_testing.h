@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
@@ -73,12 +74,15 @@ class TestWeights : public WeightSource {
   std::vector<float>& values(const std::string& name) { return values_[*outline_.Find(name)]; }
   void Damage(std::string param) { damaged_ = std::move(param); }
   void ForgetTokenizer() { tokenizer_ = nullptr; }
+  std::optional<int64_t> trained_sequence() const override { return trained_sequence_; }
+  void SetTrainedSequence(int64_t tokens) { trained_sequence_ = tokens; }
 
  private:
   Outline outline_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<std::vector<float>> values_;
   std::string damaged_;
+  std::optional<int64_t> trained_sequence_;
 };
 
 inline std::vector<int32_t> RandomTokens(uint32_t seed, int64_t count, int64_t vocab) {

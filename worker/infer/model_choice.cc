@@ -47,4 +47,11 @@ int64_t LongestSequence(const Outline& outline) {
   return outline.spec.positions == Positions::kLearned ? outline.spec.max_positions : kUnbounded;
 }
 
+std::optional<std::string> BeyondTraining(const WeightSource& source, int64_t tokens) {
+  const std::optional<int64_t> trained = source.trained_sequence();
+  if (!trained.has_value() || tokens <= *trained) return std::nullopt;
+  return absl::StrCat("sequences of ", tokens, " tokens are beyond the ", *trained,
+                      " that the model was trained on; expect worse figures there");
+}
+
 }  // namespace nibble

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -31,6 +32,10 @@ absl::StatusOr<DType> ParsePrecision(const std::string& name);
 
 // The maximum length of a sequence of the model, if nothing else bounds it.
 int64_t LongestSequence(const Outline& outline);
+
+// A notice, a sentence, if sequences of `tokens` tokens are longer than those of the model's
+// training; else nothing.
+std::optional<std::string> BeyondTraining(const WeightSource& source, int64_t tokens);
 
 }  // namespace nibble
 

@@ -41,6 +41,9 @@ absl::StatusOr<nlohmann::json> HfConfig(const Outline& outline, const HfConfigFa
 struct HfModelConfig {
   ModelSpec spec;  // valid; sizes of mixers that its pattern lacks are 0
   HfClass model_class = HfClass::kLlama;
+  // The context length: max_position_embeddings, or GPT-2's n_positions; unset if the file has
+  // none.
+  std::optional<int64_t> context;
   // Notices about settings that no logit of this model depends on.
   std::vector<std::string> remarks;
 };

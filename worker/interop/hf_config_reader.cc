@@ -188,7 +188,6 @@ void ReadNemotronH(ConfigFields& fields, HfModelConfig& config) {
                "time_step_max",
                "time_step_floor",
                "time_step_limit",
-               "max_position_embeddings",
                "use_mamba_kernels",
                "mamba_ssm_cache_dtype",
                "num_logits_to_keep",
@@ -262,8 +261,8 @@ void ReadLlamaLike(const HfClassInfo& info, ConfigFields& fields, ModelSpec& spe
   fields.Must("use_sliding_window", false);
   fields.Must("layer_types",
               Json(std::vector<Json>(static_cast<size_t>(layers), "full_attention")));
-  // The context length, which our RoPE does not depend on; how matmuls were split.
-  fields.Free({"max_position_embeddings", "pretraining_tp"});
+  // How matmuls were split.
+  fields.Free({"pretraining_tp"});
 }
 
 void ReadGpt2(ConfigFields& fields, ModelSpec& spec) {
@@ -327,7 +326,15 @@ absl::StatusOr<HfModelConfig> SpecFromHfConfig(std::string_view text) {
       break;
     case HfClass::kGpt2:
       ReadGpt2(fields, config.spec);
+      config.context = config.spec.max_positions;
       break;
+  }
+  // No logit depends on it: RoPE has no limit.
+  if (info->id != HfClass::kGpt2) {
+    const Json* const context = fields.Find("max_position_embeddings");
+    if (context != nullptr && context->is_number_integer() && *context > 0) {
+      config.context = context->get<int64_t>();
+    }
   }
   NIBBLE_RETURN_IF_ERROR(fields.Finish());
   if (absl::Status status = Validate(config.spec); !status.ok()) {

@@ -62,6 +62,7 @@ absl::StatusOr<std::unique_ptr<HfWeights>> HfWeights::Open(const std::string& di
       path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
   if (!name.empty()) config->spec.name = name;
   source->remarks_ = std::move(config->remarks);
+  source->context_ = config->context;
   NIBBLE_ASSIGN_OR_RETURN(Outline outline, MakeOutline(config->spec));
   source->outline_ = std::move(outline);
   NIBBLE_ASSIGN_OR_RETURN(HfModelLayout layout, HfLayout(source->outline_));

@@ -13,7 +13,9 @@
 #ifndef NIBBLE_WORKER_INTEROP_HF_IMPORT_H_
 #define NIBBLE_WORKER_INTEROP_HF_IMPORT_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +50,9 @@ class HfWeights final : public WeightSource {
   // InvalidArgument for a parameter that is not one of outline().params, or a span of another size.
   absl::Status Read(const ParamInfo& param, absl::Span<float> out) override;
 
+  // The context length of config.json, which an export of ours takes from data.sequence.
+  std::optional<int64_t> trained_sequence() const override { return context_; }
+
   HfClass model_class() const { return layout_.model_class; }
   // HfModelConfig::remarks, and an unsupported tokenizer.
   std::vector<std::string> notices() const override { return remarks_; }
@@ -62,6 +67,7 @@ class HfWeights final : public WeightSource {
   std::string directory_;
   Outline outline_;
   HfModelLayout layout_;
+  std::optional<int64_t> context_;
   std::vector<std::string> remarks_;
   std::vector<SafetensorsFile> files_;
   std::vector<const TensorInfo*> tensors_;  // of layout_.tensors

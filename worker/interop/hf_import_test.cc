@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,18 @@ TEST(HfWeights, ADescriptionNamesTheModelAndItsDirectory) {
   EXPECT_EQ((*opened)->outline().spec.name, "model");
   EXPECT_NE((*opened)->description().find(model.path()), std::string::npos);
   EXPECT_EQ((*opened)->tokenizer(), nullptr);
+}
+
+TEST(HfWeights, TheTrainedLengthIsTheContextOfTheConfig) {
+  Exported llama("llama");
+  EXPECT_EQ((*HfWeights::Open(llama.path()))->trained_sequence(), HfExportOptions().context);
+  llama.ChangeConfig({{"max_position_embeddings", 128}});
+  EXPECT_EQ((*HfWeights::Open(llama.path()))->trained_sequence(), 128);
+  llama.ChangeConfig({{"max_position_embeddings", nullptr}});
+  EXPECT_EQ((*HfWeights::Open(llama.path()))->trained_sequence(), std::nullopt);
+  Exported gpt2("gpt2");
+  EXPECT_EQ((*HfWeights::Open(gpt2.path()))->trained_sequence(),
+            gpt2.source().outline().spec.max_positions);
 }
 
 TEST(HfWeights, AMissingTensorIsNamed) {

@@ -63,6 +63,7 @@ class CheckpointWeights : public WeightSource {
   std::string description() const override { return description_; }
   const Outline& outline() const override { return outline_; }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
+  std::optional<int64_t> trained_sequence() const override { return spec_.data.sequence; }
   std::vector<std::string> notices() const override { return notices_; }
   absl::Status Read(const ParamInfo& param, absl::Span<float> out) override;
 

@@ -5,8 +5,10 @@
 #ifndef NIBBLE_WORKER_WEIGHTS_WEIGHT_SOURCE_H_
 #define NIBBLE_WORKER_WEIGHTS_WEIGHT_SOURCE_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,9 @@ class WeightSource {
   virtual const Outline& outline() const = 0;
   // The tokenizer that the model was trained with; null if the source does not know it.
   virtual std::shared_ptr<const Tokenizer> tokenizer() const = 0;
+
+  // Tokens of the sequences that the model was trained on; unset if the source does not record it.
+  virtual std::optional<int64_t> trained_sequence() const { return std::nullopt; }
 
   // Notices for the user, a sentence each: newer checkpoints that were damaged and skipped,
   // settings of an exported model that are interpreted differently.

@@ -164,6 +164,14 @@ std::optional<double> StandardError(double accuracy, int64_t questions) {
   return std::sqrt(accuracy * (1 - accuracy) / static_cast<double>(questions - 1));
 }
 
+int64_t LongestOf(const ChoiceTokens& question) {
+  size_t longest = 0;
+  for (const std::vector<int32_t>& choice : question.choices) {
+    longest = std::max(longest, choice.size());
+  }
+  return static_cast<int64_t>(question.context.size() + longest);
+}
+
 // Input and output of one call to the decoder.
 struct Pieces {
   std::vector<std::unique_ptr<SequenceState>> states;
@@ -314,6 +322,7 @@ absl::StatusOr<std::vector<Answer>> AnswerFile(Decoder& decoder, const Tokenizer
       Answer& answer = answers.emplace_back(Answer{.line = questions[q].line,
                                                    .id = questions[q].id,
                                                    .gold = questions[q].gold,
+                                                   .tokens = LongestOf(tokens[q]),
                                                    .log_likelihoods = (*scores)[q]});
       std::vector<double> per_byte = answer.log_likelihoods;
       for (size_t c = 0; c < per_byte.size(); ++c) {

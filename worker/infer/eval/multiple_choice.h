@@ -91,6 +91,7 @@ struct Answer {
   int64_t line = 0;
   std::string id;
   int64_t gold = 0;
+  int64_t tokens = 0;  // of the context with its longest choice
   std::vector<double> log_likelihoods;
   int64_t chosen = 0;       // of equal ones the first
   int64_t chosen_norm = 0;  // by log-likelihood per byte
