@@ -129,7 +129,7 @@ def check_alerts(root, known):
         check_expr(name, expr[1], known, False)
         if not re.search(r"severity: (page|warning|info)\b", block):
             fault(name, "severity is not page, warning or info")
-        url = f"runbook_url: docs/guide/alerts.md#{anchor(name)}\n"
+        url = f"runbook_url: '{{{{ $externalLabels.nibble_docs }}}}docs/guide/alerts.md#{anchor(name)}'\n"
         if url not in block or name not in sections:
             fault(name, f"no section of {runbook.name} that its runbook_url names")
         if not re.search(rf"alertname: {name}\n\s+eval_time: \S+\n\s+exp_alerts:\n", tests):
