@@ -92,8 +92,8 @@ Where to look next, with
   export NIBBLE_HOME=$NIBBLE_HOME PATH=$root/bazel-bin/client:\$PATH
 
   nibble job describe $job                     state, attempts, recipe; also job events, job logs, job compare
-  nibble job fork $job --at-step 200 --set wgrad=bf16 --name ablation --watch
-                                                        the same training from step 200 under another recipe
+  nibble job fork $job --at-step 200 --set wgrad=bf16 --with-pending --name ablation --watch
+                                                        the same training from step 200, with one field of its recipe changed
   nibble recipe get $job --table               the format of every operand of every layer
   nibble cluster status                                 process ids; kill -9 one and watch a job recover
   nibble cluster down                                   stops the cluster; jobs resume after the next nibble cluster up

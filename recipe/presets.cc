@@ -83,6 +83,22 @@ KeepBlocks KeepFor(const KeepRule& rule, int64_t blocks) {
   return keep;
 }
 
+std::string KeepText(const KeepRule& rule) {
+  if (rule.empty()) return "none";
+  std::string text;
+  for (const KeepBand& band : rule) {
+    if (band.from_blocks > 0) {
+      absl::StrAppend(&text, band.from_blocks, text.empty() ? " blocks or more: " : " or more: ");
+    }
+    const auto& [first, last] = band.keep;
+    if (first > 0) absl::StrAppend(&text, "first ", first, last > 0 ? " and " : "");
+    if (last > 0) absl::StrAppend(&text, "last ", last);
+    if (band.from_blocks == 0) return text;
+    text += "; ";
+  }
+  return text + "fewer: last 15 %";
+}
+
 const std::vector<Preset>& AllPresets() {
   static const std::vector<Preset>* const presets = new std::vector<Preset>(MakePresets());
   return *presets;

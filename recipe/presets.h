@@ -35,6 +35,8 @@ struct KeepBand {
 using KeepRule = std::vector<KeepBand>;  // largest models first
 // Never more blocks than the model has.
 KeepBlocks KeepFor(const KeepRule& rule, int64_t blocks);
+// "60 blocks or more: first 2 and last 8; 50 or more: last 8; fewer: last 15 %"; "none".
+std::string KeepText(const KeepRule& rule);
 
 struct Preset {
   std::string name;

@@ -216,6 +216,8 @@ std::optional<FormatChange> GemmChange(const LayerRecipe& before, const LayerRec
 
 class Grouper {
  public:
+  explicit Grouper(DiffDetail detail) : detail_(detail) {}
+
   void Add(std::string field, FormatChange change, int64_t layer) {
     for (RecipeChangeGroup& group : diff_.groups) {
       if (group.field == field && group.from == change.from && group.to == change.to) {
@@ -230,6 +232,7 @@ class Grouper {
   void AddLayer(const LayerRecipe& before, const LayerRecipe& after, int64_t layer) {
     std::array<std::optional<FormatChange>, kLinearGemms> changes;
     for (const LinearGemm gemm : kAllLinearGemms) {
+      if (detail_ == DiffDetail::kFull) break;
       changes[static_cast<size_t>(gemm)] = GemmChange(before, after, gemm);
     }
     if (changes[0] && changes[0] == changes[1] && changes[0] == changes[2]) {
@@ -251,17 +254,18 @@ class Grouper {
   RecipeDiff Take() { return std::move(diff_); }
 
  private:
+  const DiffDetail detail_;
   RecipeDiff diff_;
 };
 
 }  // namespace
 
 absl::StatusOr<RecipeDiff> Diff(const ResolvedRecipe& before, const ResolvedRecipe& after,
-                                const Outline& outline) {
+                                const Outline& outline, DiffDetail detail) {
   for (const ResolvedRecipe* recipe : {&before, &after}) {
     NIBBLE_RETURN_IF_ERROR(CheckLayers(*recipe, outline));
   }
-  Grouper grouper;
+  Grouper grouper(detail);
   for (size_t i = 0; i < outline.linears.size(); ++i) {
     grouper.AddLayer(before.layers[i], after.layers[i], static_cast<int64_t>(i));
   }

@@ -68,9 +68,14 @@ struct RecipeDiff {
   std::vector<RecipeChangeGroup> groups;  // empty if nothing differs
 };
 
+enum class DiffDetail : uint8_t {
+  kBrief,  // as above
+  kFull,   // every operand with its complete spec, also of GEMMs that change format
+};
+
 // InvalidArgument if either was resolved against a model with another number of layers.
 absl::StatusOr<RecipeDiff> Diff(const ResolvedRecipe& before, const ResolvedRecipe& after,
-                                const Outline& outline);
+                                const Outline& outline, DiffDetail detail = DiffDetail::kBrief);
 
 // One line per group: "fprop: nvfp4 → bf16 in 12 layers: blocks 0-5"; "no difference" without
 // groups.

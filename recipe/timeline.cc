@@ -49,10 +49,18 @@ Recipe Normalised(const Recipe& recipe) {
 
 Recipe ApplyOver(const Recipe& base, const Recipe& change) {
   Recipe recipe = base;
+  std::vector<FieldSetting> set;
+  for (const FieldSetting& setting : change.set) {
+    if (setting.field == kPresetField) {
+      recipe.preset = setting.value;
+    } else {
+      set.push_back(setting);
+    }
+  }
   if (base.layers.empty()) {
-    recipe.set.insert(recipe.set.end(), change.set.begin(), change.set.end());
-  } else if (!change.set.empty()) {
-    recipe.layers.push_back({std::string(kAllLayers), change.set});
+    recipe.set.insert(recipe.set.end(), set.begin(), set.end());
+  } else if (!set.empty()) {
+    recipe.layers.push_back({std::string(kAllLayers), std::move(set)});
   }
   recipe.layers.insert(recipe.layers.end(), change.layers.begin(), change.layers.end());
   return Normalised(recipe);

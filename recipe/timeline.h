@@ -67,9 +67,13 @@ struct Promotion {
 // overrides: it resolves to the same table, with each field set once for the same layers.
 Recipe Normalised(const Recipe& recipe);
 
+// The field of a change that replaces the preset and keeps the fields and rules set over it.
+inline constexpr char kPresetField[] = "preset";
+
 // `change` on top of `base`, normalised: its fields and rules are appended, so that they override.
 // If the base has layer rules, the change's fields become a rule for "*", because plain fields
-// apply before all rules. The preset stays the base's: `change.preset` is ignored.
+// apply before all rules. The preset stays the base's unless the change sets kPresetField:
+// `change.preset` is ignored.
 Recipe ApplyOver(const Recipe& base, const Recipe& change);
 
 // Invariants: numbers grow in order of acceptance, and first_step never decreases with the number.

@@ -240,6 +240,18 @@ TEST(Timeline, AChangeOverridesLayerRules) {
   EXPECT_TRUE(Resolve(ApplyOver(base, Change("keep", "1+1")), outline, 0).ok());
 }
 
+TEST(Timeline, AChangeOfThePresetKeepsWhatIsSetOverIt) {
+  const Recipe base = {
+      .preset = "nvfp4", .set = {{"fprop", "bf16"}}, .layers = {{"mlp", {{"fprop", "mxfp8"}}}}};
+  const Recipe changed = ApplyOver(base, Change("preset", "mxfp4"));
+  EXPECT_EQ(changed.preset, "mxfp4");
+  EXPECT_EQ(changed.set, base.set);
+  EXPECT_EQ(changed.layers, base.layers);
+  // Only of the whole recipe, not of some layers.
+  const Recipe rule = {.layers = {{"attention", {{"preset", "mxfp4"}}}}};
+  EXPECT_FALSE(Resolve(ApplyOver(base, rule), TestOutline("*-"), 0).ok());
+}
+
 TEST(Timeline, ARefusedRevisionNeverTakesEffectAndItsNumberIsNotReused) {
   Timeline timeline(Recipe{.preset = "nvfp4"});
   ASSERT_TRUE(Append(timeline, Change("fprop", "a"), 50).ok());

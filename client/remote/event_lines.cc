@@ -88,7 +88,7 @@ absl::Status JobEventLines::Read(bool follow, const LineTaker& taker) {
   if (follow) interrupt.emplace();
   SeenLines seen;
   Backoff backoff = RetryBackoff();
-  absl::Duration deadline = SteadyNow() + session_.client().options().timeout;
+  absl::Duration deadline = SteadyNow() + patience_;
   while (true) {
     bool any = false;
     absl::Status taken;
@@ -99,7 +99,7 @@ absl::Status JobEventLines::Read(bool follow, const LineTaker& taker) {
     if (status.ok()) return status;
     if (any) {
       backoff.Reset();
-      deadline = SteadyNow() + session_.client().options().timeout;
+      deadline = SteadyNow() + patience_;
     }
     const absl::Duration pause = absl::FromChrono(backoff.Next());
     if (!absl::IsUnavailable(status) || SteadyNow() + pause >= deadline) {

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "client/remote/terminal.h"
 #include "client/remote/verb.h"
 
@@ -52,11 +53,16 @@ class SeenLines {
   int64_t at_ = 0;     // lines of the stream so far
 };
 
-// Of a job. `attempt`: whose rank 0 is asked; 0: the latest. Borrows the session.
+// Of a job. `attempt`: whose rank 0 is asked; 0: the latest. `patience`: how long a worker or
+// coordinator that does not answer is tried again; unset: --timeout. Borrows the session.
 class JobEventLines : public EventLines {
  public:
-  JobEventLines(Session& session, std::string job, int64_t attempt)
-      : session_(session), job_(std::move(job)), attempt_(attempt) {}
+  JobEventLines(Session& session, std::string job, int64_t attempt,
+                std::optional<absl::Duration> patience = std::nullopt)
+      : session_(session),
+        job_(std::move(job)),
+        attempt_(attempt),
+        patience_(patience.value_or(session.client().options().timeout)) {}
   absl::Status Read(bool follow, const LineTaker& taker) override;
 
  private:
@@ -66,6 +72,7 @@ class JobEventLines : public EventLines {
   Session& session_;
   const std::string job_;
   const int64_t attempt_;
+  const absl::Duration patience_;
 };
 
 // Of a run's directory. NotFound if it has no log.

@@ -6,12 +6,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
 #include "client/remote/job_watch.h"
+#include "client/remote/recipe_strip.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/scheduling_flags.h"
@@ -23,6 +25,7 @@
 #include "common/yaml_scalar.h"
 #include "job/job_spec.h"
 #include "job/overrides.h"
+#include "recipe/timeline.h"
 
 namespace nibble {
 namespace {
@@ -60,6 +63,11 @@ absl::StatusOr<Reply> FinishSubmit(Session& session, const SubmitFlags& flags, c
 // The options of submit as settings of the spec.
 absl::StatusOr<std::vector<std::string>> SettingsOf(const SubmitFlags& flags) {
   std::vector<std::string> settings = flags.set;
+  for (std::string& setting : settings) {
+    if (absl::StartsWith(setting, absl::StrCat(kPresetField, "="))) {
+      setting = absl::StrCat("recipe.", setting);
+    }
+  }
   if (!flags.name.empty()) settings.push_back(absl::StrCat("name=", YamlQuoted(flags.name)));
   for (const std::string& variable : flags.env) {
     const size_t equals = variable.find('=');
@@ -101,6 +109,20 @@ absl::StatusOr<Reply> Submit(Session& session, const SubmitFlags& flags) {
   return FinishSubmit(session, flags, response.job());
 }
 
+// Which recipes of the parent's later steps a fork does not have; empty: it has all.
+std::string DroppedText(const v1::Job& fork, const std::vector<v1::RecipeRevision>& parents) {
+  std::string dropped;
+  for (const v1::RecipeRevision& revision : EffectiveRevisions(parents)) {
+    if (revision.first_step() <= fork.origin().checkpoint().step()) continue;
+    if (revision.first_step() >= fork.shape().steps()) continue;
+    absl::StrAppend(&dropped, dropped.empty() ? "" : ", ", "revision ", revision.number(),
+                    " from step ", revision.first_step(), " (", RecipeText(revision.recipe()), ")");
+  }
+  if (dropped.empty()) return "";
+  return absl::StrCat("not copied from ", fork.origin().checkpoint().job(), ": ", dropped,
+                      "; --with-pending copies revisions of later steps");
+}
+
 absl::StatusOr<Reply> Fork(Session& session, const SubmitFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const Recipe change, ParseRecipeChange(flags.set, flags.layer));
   NIBBLE_ASSIGN_OR_RETURN(const v1::Job parent, FindJob(session, flags.job));
@@ -132,7 +154,12 @@ absl::StatusOr<Reply> Fork(Session& session, const SubmitFlags& flags) {
                             flags.restarts.Over(parent.restart_policy()));
     *request.mutable_restart_policy() = policy;
   }
+  // Before the change, so that no error can hide it.
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<v1::RecipeRevision> revisions,
+                          ListRevisions(session, parent.id()));
   NIBBLE_ASSIGN_OR_RETURN(const v1::ForkJobResponse response, session.Call(kForkJob, request));
+  const std::string dropped = flags.with_pending ? "" : DroppedText(response.job(), revisions);
+  if (!dropped.empty()) session.Say(dropped);
   return FinishSubmit(session, flags, response.job());
 }
 
@@ -151,8 +178,8 @@ void AddJobSubmitVerbs(Command job, int& exit_code) {
   submit.app().Add("--name", submit->name, "name of the job; default: the spec's");
   submit.app()
       .Add("--set", submit->set,
-           "FIELD=VALUE that overrides the spec, in YAML, such as training.steps=200 or "
-           "'data.train=[a.txt, b.txt]'; see `nibble job show-defaults`")
+           "FIELD=VALUE that overrides the spec, in YAML, such as training.steps=200, preset=mxfp4 "
+           "or 'data.train=[a.txt, b.txt]'; see `nibble job show-defaults`")
       .OneValueEach();
   submit.app()
       .Add("--env", submit->env,
@@ -171,7 +198,8 @@ void AddJobSubmitVerbs(Command job, int& exit_code) {
       .AtLeast(0);
   fork.app()
       .Add("--set", fork->set,
-           "FIELD=VALUE that changes the recipe from that step; see `nibble recipe fields`")
+           "FIELD=VALUE that changes the recipe from that step, or preset=NAME; see `nibble recipe "
+           "fields` and `presets`")
       .OneValueEach();
   fork.app()
       .Add("--layer", fork->layer,
@@ -185,7 +213,8 @@ void AddJobSubmitVerbs(Command job, int& exit_code) {
       .OneValueEach();
   fork.app().AddFlag("--with-pending", fork->with_pending,
                      "also copy the parent's recipe changes of later steps");
-  fork.app().Add("--name", fork->name, "name of the new job; default: the parent's");
+  fork.app().Add("--name", fork->name,
+                 "name of the new job; default: the parent's with -fork and a number");
   fork.app().Add("--reason", fork->reason, "the reason, for the job's events");
   AddCommonOptions(fork);
   fork.Runs(exit_code, Fork);

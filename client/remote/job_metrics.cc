@@ -190,8 +190,8 @@ void AddJobMetricsVerb(Command job, int& exit_code) {
       job, "metrics", "Print the figures of a run's steps, or write them for TensorBoard");
   metrics.app()
       .Add("JOB", metrics->job,
-           "id, such as train-7, or a unique name or prefix of an id; or the output directory of a "
-           "run on this machine, such as runs/train")
+           absl::StrCat(kJobHelp,
+                        "; or the output directory of a run on this machine, such as runs/train"))
       .Required();
   metrics.app()
       .Add("--from-step", metrics->from_step, "only this step and later ones")

@@ -1,14 +1,17 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/remote/enum_words.h"
+#include "client/remote/job_recording.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
 #include "client/remote/loss_comparison.h"
@@ -130,19 +133,23 @@ absl::StatusOr<Reply> Wait(Session& session, const JobFlags& flags) {
 
 absl::StatusOr<Reply> Compare(Session& session, const CompareFlags& flags) {
   std::vector<LossSeries> jobs;
+  std::vector<std::string> missing;
   for (const std::string& given : flags.jobs) {
     NIBBLE_ASSIGN_OR_RETURN(const v1::Job job, FindJob(session, given));
-    v1::GetJobMetricsRequest request;
-    request.set_job(job.id());
-    request.set_max_samples(kMostComparedSamples);
-    NIBBLE_ASSIGN_OR_RETURN(const v1::GetJobMetricsResponse metrics,
-                            session.Call(kGetJobMetrics, request));
-    jobs.push_back({job.id(), {metrics.series().begin(), metrics.series().end()}});
+    NIBBLE_ASSIGN_OR_RETURN(const JobRecording recording,
+                            ReadRecording(session, job, {.only_losses = true}));
+    missing.insert(missing.end(), recording.notes.begin(), recording.notes.end());
+    jobs.push_back({job.id(), LossSamples(recording.record)});
   }
-  NIBBLE_ASSIGN_OR_RETURN(
-      const Comparison comparison,
-      CompareLosses(jobs, flags.by == "tokens" ? ComparedBy::kTokens : ComparedBy::kStep));
-  return ComparisonReply(comparison, flags.rows, flags.remote.print);
+  const absl::StatusOr<Comparison> comparison =
+      CompareLosses(jobs, flags.by == "tokens" ? ComparedBy::kTokens : ComparedBy::kStep);
+  if (!comparison.ok()) {
+    missing.insert(missing.begin(), std::string(comparison.status().message()));
+    return absl::Status(comparison.status().code(), absl::StrJoin(missing, "; "));
+  }
+  Reply reply = ComparisonReply(*comparison, flags.rows, flags.remote.print);
+  reply.notes = std::move(missing);
+  return reply;
 }
 
 }  // namespace

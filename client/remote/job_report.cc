@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -16,15 +14,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/remote/event_lines.h"
+#include "client/remote/job_recording.h"
 #include "client/remote/job_text.h"
-#include "client/remote/loss_comparison.h"
 #include "client/remote/remote_commands.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/verb.h"
 #include "client/report/report_data.h"
 #include "client/report/report_page.h"
-#include "client/report/run_events.h"
 #include "client/shell/output.h"
 #include "common/command_line/command_line.h"
 #include "common/counted.h"
@@ -43,21 +39,6 @@ struct ReportFlags {
   std::string file;  // empty: JOB.html
 };
 
-// Each worker that ran rank 0, with the latest attempt in which it did: it has one event log.
-std::map<std::string, int64_t> EventLogsOf(const v1::Job& job) {
-  std::map<std::string, int64_t> logs;
-  const auto add = [&logs](const v1::Attempt& attempt) {
-    for (const v1::Placement& placement : attempt.placements()) {
-      if (placement.first_rank() != 0) continue;
-      int64_t& latest = logs[placement.worker()];
-      latest = std::max(latest, attempt.number());
-    }
-  };
-  for (const v1::Attempt& attempt : job.recent_attempts()) add(attempt);
-  if (job.has_attempt()) add(job.attempt());
-  return logs;
-}
-
 // On which attempts ran.
 std::set<std::string> WorkersOf(const v1::Job& job) {
   std::set<std::string> workers;
@@ -69,61 +50,30 @@ std::set<std::string> WorkersOf(const v1::Job& job) {
   return workers;
 }
 
-absl::StatusOr<ReportedJob> CollectJob(Session& session, const std::string& given,
-                                       bool with_precision, std::vector<std::string>& notes) {
+struct CollectedJob {
   ReportedJob reported;
-  NIBBLE_ASSIGN_OR_RETURN(reported.job, FindJob(session, given));
-  const std::string& id = reported.job.id();
-  RunEvents events(with_precision);
-  int64_t lines = 0;
-  for (const auto& [worker, attempt] : EventLogsOf(reported.job)) {
-    events.BeginLog();
-    JobEventLines log(session, id, attempt);
-    const absl::Status read = log.Read(false, {.take =
-                                                   [&](std::string_view line) {
-                                                     events.Add(line);
-                                                     ++lines;
-                                                     return absl::OkStatus();
-                                                   },
-                                               .pause = [] { return absl::OkStatus(); }});
-    if (read.ok()) continue;
-    notes.push_back(absl::StrCat(
-        id, ": the event log of worker ", worker, " could not be read",
-        lines > 0 ? " to its end" : "; curves are from the coordinator's samples, without ",
-        lines > 0 ? "" : "the parts of a step and without precision statistics", ": ",
-        read.message()));
+  int64_t missing = 0;  // logged steps
+};
+
+absl::StatusOr<CollectedJob> CollectJob(Session& session, const std::string& given,
+                                        bool with_precision, std::vector<std::string>& notes) {
+  NIBBLE_ASSIGN_OR_RETURN(v1::Job job, FindJob(session, given));
+  NIBBLE_ASSIGN_OR_RETURN(JobRecording recording,
+                          ReadRecording(session, job, {.with_precision = with_precision}));
+  notes.insert(notes.end(), recording.notes.begin(), recording.notes.end());
+  CollectedJob collected = {{std::move(job), std::move(recording.record), {}}, recording.missing};
+  NIBBLE_ASSIGN_OR_RETURN(std::vector<v1::RecipeRevision> revisions,
+                          ListRevisions(session, collected.reported.job.id()));
+  for (v1::RecipeRevision& revision : revisions) {
+    std::string recipe = RecipeText(revision.recipe());
+    collected.reported.revisions.push_back({std::move(revision), std::move(recipe)});
   }
-  reported.record = events.Finish();
-  if (reported.record.unreadable > 0) {
-    notes.push_back(absl::StrCat(id, ": ", Counted(reported.record.unreadable, "line"),
-                                 " of the event log could not be read"));
-  }
-  v1::GetJobMetricsRequest request;
-  request.set_job(id);
-  request.set_max_samples(kMostComparedSamples);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::GetJobMetricsResponse metrics,
-                          session.Call(kGetJobMetrics, request));
-  AddSamples({metrics.series().begin(), metrics.series().end()}, reported.record);
-  return reported;
+  return collected;
 }
 
 absl::Status CollectRecipe(Session& session, ReportInput& input) {
-  const std::string& id = input.job.job.id();
-  v1::ListRecipeRevisionsRequest request;
-  request.set_job(id);
-  request.set_all(true);
-  bool more = true;
-  while (more) {
-    NIBBLE_ASSIGN_OR_RETURN(const v1::ListRecipeRevisionsResponse listed,
-                            session.Call(kListRecipeRevisions, request));
-    for (const v1::RecipeRevision& revision : listed.revisions()) {
-      input.revisions.push_back({revision, RecipeText(revision.recipe())});
-      request.set_after_number(revision.number());
-    }
-    more = listed.more() && !listed.revisions().empty();
-  }
   v1::GetRecipeRequest recipe;
-  recipe.set_job(id);
+  recipe.set_job(input.job.job.id());
   recipe.set_resolved(true);
   NIBBLE_ASSIGN_OR_RETURN(const v1::GetRecipeResponse resolved, session.Call(kGetRecipe, recipe));
   input.recipe_table = resolved.table();
@@ -175,9 +125,12 @@ absl::Status CollectHistory(Session& session, ReportInput& input) {
 absl::StatusOr<Reply> Report(Session& session, const ReportFlags& flags) {
   ReportInput input;
   input.now_unix_ms = absl::ToUnixMillis(absl::Now());
-  NIBBLE_ASSIGN_OR_RETURN(input.job, CollectJob(session, flags.job, true, input.notes));
+  NIBBLE_ASSIGN_OR_RETURN(CollectedJob collected,
+                          CollectJob(session, flags.job, true, input.notes));
+  input.job = std::move(collected.reported);
   for (const std::string& given : flags.compared) {
-    NIBBLE_ASSIGN_OR_RETURN(ReportedJob job, CollectJob(session, given, false, input.notes));
+    NIBBLE_ASSIGN_OR_RETURN(CollectedJob found, CollectJob(session, given, false, input.notes));
+    ReportedJob& job = found.reported;
     const auto is_same = [&](const ReportedJob& other) { return other.job.id() == job.job.id(); };
     if (is_same(input.job) || std::any_of(input.compared.begin(), input.compared.end(), is_same)) {
       return absl::InvalidArgumentError(
@@ -200,8 +153,9 @@ absl::StatusOr<Reply> Report(Session& session, const ReportFlags& flags) {
   Reply reply;
   reply.text =
       absl::StrCat("wrote ", file, ", ", BytesText(static_cast<int64_t>(page.size())), ": ",
-                   Counted(std::ssize(input.job.record.steps), "step"), ", ",
-                   Counted(std::ssize(input.job.record.precision), "precision sample"), "\n");
+                   Counted(std::ssize(input.job.record.steps), "step"),
+                   collected.missing > 0 ? absl::StrCat(", ", collected.missing, " missing") : "",
+                   ", ", Counted(std::ssize(input.job.record.precision), "precision sample"), "\n");
   reply.notes = input.notes;
   return reply;
 }

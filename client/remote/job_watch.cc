@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/remote/event_lines.h"
+#include "client/remote/job_recording.h"
 #include "client/remote/job_text.h"
 #include "client/remote/job_wait.h"
 #include "client/remote/loss_comparison.h"
@@ -44,11 +45,12 @@ constexpr int kMostWorkers = 8;
 class Watcher {
  public:
   // `reference`: an id; empty: none.
-  Watcher(Session& session, const std::string& job, const std::string& reference)
+  Watcher(Session& session, const std::string& job, const WatchReference& reference)
       : session_(session), job_(job), display_(session, state_) {
     request_.add_jobs(job);
     request_.set_with_samples(true);
-    state_.SetReference(reference);
+    state_.SetReference(reference.job);
+    for (const v1::StepSample& sample : reference.samples) state_.AddReferenceSample(sample);
   }
 
   absl::StatusOr<Reply> Run() {
@@ -295,7 +297,7 @@ class Watcher {
 }  // namespace
 
 absl::StatusOr<Reply> WatchJob(Session& session, const std::string& job,
-                               const std::string& reference) {
+                               const WatchReference& reference) {
   return Watcher(session, job, reference).Run();
 }
 
@@ -330,7 +332,10 @@ absl::StatusOr<Reply> Watch(Session& session, const FollowFlags& flags) {
         "reference: is for people; with -o json or yaml, watch both jobs");
   }
   NIBBLE_ASSIGN_OR_RETURN(const v1::Job reference, FindJob(session, flags.reference));
-  return WatchJob(session, job.id(), reference.id());
+  NIBBLE_ASSIGN_OR_RETURN(const JobRecording recording,
+                          ReadRecording(session, reference, {.only_losses = true}));
+  for (const std::string& note : recording.notes) session.Say(note);
+  return WatchJob(session, job.id(), {reference.id(), LossSamples(recording.record)});
 }
 
 // For people, each line begins with its rank if there are several ranks.
@@ -394,8 +399,8 @@ void AddJobFollowVerbs(Command job, int& exit_code) {
                                 "Follow progress, losses and events until the job finishes");
   watch.app()
       .Add("JOB", watch->job,
-           "id, such as train-7, or a unique name or prefix of an id; or the output directory of a "
-           "run on this machine, such as runs/train")
+           absl::StrCat(kJobHelp,
+                        "; or the output directory of a run on this machine, such as runs/train"))
       .Required();
   watch.app().Add("--reference", watch->reference,
                   "another job, whose losses are shown beside this one's");

@@ -10,18 +10,25 @@
 #define NIBBLE_CLIENT_REMOTE_JOB_WATCH_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/remote/verb.h"
 #include "client/shell/output.h"
+#include "proto/nibble/v1/metrics.pb.h"
 
 namespace nibble {
 
-// `job` is an id, and so is `reference`, a job whose losses are shown beside this one's; empty:
-// none. All output is streamed; the reply has only the exit code: the job's, or kExitNotFinished
-// when the user detaches.
+// A job whose losses are shown beside those of the followed one.
+struct WatchReference {
+  std::string job;                      // id; empty: none
+  std::vector<v1::StepSample> samples;  // that are known, by step; later ones are fetched
+};
+
+// `job` is an id. All output is streamed; the reply has only the exit code: the job's, or
+// kExitNotFinished when the user detaches.
 absl::StatusOr<Reply> WatchJob(Session& session, const std::string& job,
-                               const std::string& reference = "");
+                               const WatchReference& reference = {});
 
 }  // namespace nibble
 

@@ -129,7 +129,7 @@ absl::StatusOr<Comparison> CompareLosses(const std::vector<LossSeries>& jobs, Co
   Comparison comparison = {.jobs = {}, .by = by, .rows = {}};
   for (const LossSeries& job : jobs) {
     if (job.samples.empty()) {
-      return absl::NotFoundError(absl::StrCat("job: ", job.job, " has no losses yet"));
+      return absl::NotFoundError(absl::StrCat("job: ", job.job, " has no known losses"));
     }
     comparison.jobs.push_back(job.job);
   }

@@ -56,7 +56,7 @@ TEST(CompareLossesTest, WithoutCommonStepsTheErrorListsTheSampledSteps) {
   EXPECT_THAT(none.message(),
               HasSubstr("a-1 has 5 samples from step 0 to 8, b-2 has 5 samples from step 1 to 9"));
   EXPECT_THAT(CompareLosses({Series("a-1", 0, 9, 1, 0), {"c-3", {}}}).status().message(),
-              HasSubstr("c-3 has no losses yet"));
+              HasSubstr("c-3 has no known losses"));
 }
 
 TEST(CompareLossesTest, ByTokensLossesAreThoseOnTheLineBetweenTheSamplesOfTheOtherJob) {

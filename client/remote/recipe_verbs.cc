@@ -111,8 +111,8 @@ absl::StatusOr<int64_t> RevisionOf(const char* name, const std::string& text) {
   if (!absl::SimpleAtoi(absl::StripPrefix(text, "r"), &revision) || revision < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": '", text,
-                     "' is not a revision, such as 2 or r2; to compare presets, "
-                     "give --model"));
+                     "' is not a revision, such as 2 or r2, and the two names are not presets; "
+                     "run 'nibble recipe presets' to see them"));
   }
   return revision;
 }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/remote/coordinator_client.h"
 #include "client/remote/enum_words.h"
+#include "client/remote/job_text.h"
 #include "client/remote/rpcs.h"
 #include "client/shell/output.h"
 #include "common/command_line/command_line.h"
@@ -114,17 +115,24 @@ absl::Status Ambiguous(const std::string& given, const std::vector<const v1::Job
 
 }  // namespace
 
-absl::StatusOr<v1::Job> ChooseJob(const std::string& given, const std::vector<v1::Job>& jobs) {
-  std::vector<const v1::Job*> named, prefixed;
+absl::StatusOr<ChosenJob> ChooseJob(const std::string& given, const std::vector<v1::Job>& jobs) {
+  std::vector<const v1::Job*> named, unfinished, prefixed;
   std::vector<std::string> ids;
   for (const v1::Job& job : jobs) {
-    if (job.id() == given) return job;
+    if (job.id() == given) return ChosenJob{job, ""};
     if (job.name() == given) named.push_back(&job);
+    if (job.name() == given && !IsOver(job.state())) unfinished.push_back(&job);
     if (absl::StartsWith(job.id(), given)) prefixed.push_back(&job);
     ids.push_back(job.id());
   }
+  if (named.size() > 1) {
+    const bool only = unfinished.size() == 1;
+    return ChosenJob{only ? *unfinished[0] : *named[0],
+                     absl::StrCat(only ? ", the only unfinished" : ", the newest", " of ",
+                                  named.size(), " jobs with this name")};
+  }
   const std::vector<const v1::Job*>& found = named.empty() ? prefixed : named;
-  if (found.size() == 1) return *found[0];
+  if (found.size() == 1) return ChosenJob{*found[0], ""};
   if (!found.empty()) return Ambiguous(given, found);
   const std::string near = NearestName(given, ids);
   return absl::NotFoundError(absl::StrCat("job: there is no '", given, "'; ",
@@ -133,9 +141,7 @@ absl::StatusOr<v1::Job> ChooseJob(const std::string& given, const std::vector<v1
                                               : absl::StrCat("did you mean '", near, "'?")));
 }
 
-void AddJobOption(Command verb, std::string& job) {
-  verb.Add("JOB", job, "id, such as train-7, or a unique name or prefix of an id").Required();
-}
+void AddJobOption(Command verb, std::string& job) { verb.Add("JOB", job, kJobHelp).Required(); }
 
 absl::StatusOr<v1::Job> DescribeJob(Session& session, const std::string& id) {
   v1::DescribeJobRequest request;
@@ -150,9 +156,25 @@ absl::StatusOr<v1::Job> FindJob(Session& session, const std::string& given) {
   // NotFound: no such id; InvalidArgument: the text cannot be an id.
   if (!absl::IsNotFound(exact.status()) && !absl::IsInvalidArgument(exact.status())) return exact;
   NIBBLE_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, session.client().CallAllPages(kListJobs));
-  NIBBLE_ASSIGN_OR_RETURN(v1::Job job, ChooseJob(given, {all.jobs().begin(), all.jobs().end()}));
-  session.Say(absl::StrCat("'", given, "' is ", job.id()));
-  return job;
+  NIBBLE_ASSIGN_OR_RETURN(ChosenJob chosen,
+                          ChooseJob(given, {all.jobs().begin(), all.jobs().end()}));
+  session.Say(absl::StrCat("'", given, "' is ", chosen.job.id(), chosen.why));
+  return std::move(chosen.job);
+}
+
+absl::StatusOr<std::vector<v1::RecipeRevision>> ListRevisions(Session& session,
+                                                              const std::string& job) {
+  std::vector<v1::RecipeRevision> revisions;
+  v1::ListRecipeRevisionsRequest request;
+  request.set_job(job);
+  request.set_all(true);
+  while (true) {
+    NIBBLE_ASSIGN_OR_RETURN(const v1::ListRecipeRevisionsResponse page,
+                            session.Call(kListRecipeRevisions, request));
+    revisions.insert(revisions.end(), page.revisions().begin(), page.revisions().end());
+    if (!page.more() || page.revisions().empty()) return revisions;
+    request.set_after_number(revisions.back().number());
+  }
 }
 
 absl::StatusOr<Reply> RunRemote(const std::string& command, const RemoteFlags& flags,

@@ -24,6 +24,7 @@
 #include "common/status_macros.h"
 #include "google/protobuf/message.h"
 #include "proto/nibble/v1/job.pb.h"
+#include "proto/nibble/v1/recipe.pb.h"
 
 namespace nibble {
 
@@ -108,16 +109,30 @@ class RemoteVerb {
 // oneof are omitted.
 nlohmann::ordered_json JsonOf(const google::protobuf::Message& message);
 
-// The job that `given` names: the one with that id; else the only one with that name; else the only
-// one whose id has that prefix. NotFound suggests the nearest id; InvalidArgument lists at most
-// three of several matches.
-absl::StatusOr<v1::Job> ChooseJob(const std::string& given, const std::vector<v1::Job>& jobs);
+// How users name a job.
+inline constexpr char kJobHelp[] =
+    "id, such as train-7, or a name: its only unfinished job, else its newest; or a unique prefix "
+    "of an id";
+
+struct ChosenJob {
+  v1::Job job;
+  std::string why;  // ", the newest of 3 jobs with this name"; empty: there is no other
+};
+
+// The job that `given` names among `jobs`, newest first: the one with that id; else the only
+// unfinished one with that name, or the newest; else the only one whose id has that prefix.
+// NotFound suggests the nearest id; InvalidArgument lists at most three of several matches.
+absl::StatusOr<ChosenJob> ChooseJob(const std::string& given, const std::vector<v1::Job>& jobs);
 
 // The job with this id.
 absl::StatusOr<v1::Job> DescribeJob(Session& session, const std::string& id);
 
-// ChooseJob() among the jobs of the cluster.
+// ChooseJob() among the jobs of the cluster. Says which job it is unless `given` is its id.
 absl::StatusOr<v1::Job> FindJob(Session& session, const std::string& given);
+
+// Every revision of the job's recipe that was accepted, by number, with the archived ones.
+absl::StatusOr<std::vector<v1::RecipeRevision>> ListRevisions(Session& session,
+                                                              const std::string& job);
 
 // Calls about the job that `given` names, for FindJob.
 template <class Request, class Response>

@@ -31,13 +31,13 @@ v1::Job JobOf(const std::string& id, const std::string& name) {
 class FindJobTest : public testing::Test {
  protected:
   absl::StatusOr<std::string> Choose(const std::string& given) {
-    const absl::StatusOr<v1::Job> job = ChooseJob(given, jobs_);
-    if (!job.ok()) return job.status();
-    return job->id();
+    const absl::StatusOr<ChosenJob> chosen = ChooseJob(given, jobs_);
+    if (!chosen.ok()) return chosen.status();
+    return absl::StrCat(chosen->job.id(), chosen->why);
   }
 
-  const std::vector<v1::Job> jobs_ = {JobOf("train-12", "train"), JobOf("train-1", "train"),
-                                      JobOf("tiny-3", "tiny"), JobOf("tiny-big-4", "tiny-big")};
+  std::vector<v1::Job> jobs_ = {JobOf("train-12", "train"), JobOf("train-1", "train"),
+                                JobOf("tiny-3", "tiny"), JobOf("tiny-big-4", "tiny-big")};
 };
 
 TEST_F(FindJobTest, AnIdIsChosenAlsoIfItIsAPrefixOfAnother) {
@@ -48,10 +48,18 @@ TEST_F(FindJobTest, AUniqueNameIsChosen) { EXPECT_EQ(*Choose("tiny"), "tiny-3");
 
 TEST_F(FindJobTest, AUniquePrefixOfAnIdIsChosen) { EXPECT_EQ(*Choose("tiny-b"), "tiny-big-4"); }
 
-TEST_F(FindJobTest, AnAmbiguousNameIsRefusedWithItsMatches) {
-  const absl::Status status = Choose("train").status();
+TEST_F(FindJobTest, ANameIsItsOnlyUnfinishedJobOrElseItsNewest) {
+  EXPECT_EQ(*Choose("train"), "train-12, the newest of 2 jobs with this name");
+  jobs_[0].set_state(v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(*Choose("train"), "train-1, the only unfinished of 2 jobs with this name");
+  jobs_[1].set_state(v1::JOB_STATE_FAILED);
+  EXPECT_EQ(*Choose("train"), "train-12, the newest of 2 jobs with this name");
+}
+
+TEST_F(FindJobTest, AnAmbiguousPrefixIsRefusedWithItsMatches) {
+  const absl::Status status = Choose("tr").status();
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(status.message(), HasSubstr("job: 'train' matches train-12 (running), train-1"));
+  EXPECT_THAT(status.message(), HasSubstr("job: 'tr' matches train-12 (running), train-1"));
 }
 
 TEST_F(FindJobTest, AnUnknownJobIsNotFoundAndTheNearestIsSuggested) {

@@ -85,7 +85,7 @@ DataJson Tables(const ReportInput& input, const std::vector<JobDifference>& diff
     JobSummary summary = {.job = reported.job.id(),
                           .model = reported.job.shape().model(),
                           .steps = reported.job.next_step(),
-                          .loss = LastMean(CurveOf(record, &StepFigures::loss)),
+                          .loss = LastMean(CurveOf(record, &StepFigures::loss)).mean,
                           .tokens_per_second = MedianOf(record, &StepFigures::tokens_per_second)};
     for (const auto& [field, value] : record.start) {
       if (field == "recipe") summary.recipe = value;
@@ -97,8 +97,7 @@ DataJson Tables(const ReportInput& input, const std::vector<JobDifference>& diff
     }
     for (const JobDifference& difference : differences) {
       if (difference.job != summary.job) continue;
-      const Points& points = input.by_tokens ? difference.by_tokens : difference.by_step;
-      if (points.size() > 0) summary.difference = LastMean(points);
+      summary.difference = LastMean(input.by_tokens ? difference.by_tokens : difference.by_step);
     }
     jobs.push_back(std::move(summary));
   };
@@ -177,7 +176,9 @@ DataJson JobsJson(const ReportInput& input, size_t columns) {
     jobs.push_back({{"id", job.job.id()},
                     {"tokens", PointsJson(TokensOf(job.record))},
                     {"loss", PointsJson(Thin(loss, columns))},
-                    {"smooth", PointsJson(Thin(Smoothed(loss), columns))}});
+                    {"smooth", PointsJson(Thin(Smoothed(loss), columns))},
+                    {"steps", job.job.shape().steps()},
+                    {"timeline", ReportTimeline(job)}});
   };
   add(input.job);
   for (const ReportedJob& job : input.compared) add(job);
@@ -196,8 +197,9 @@ DataJson TextsJson(const ReportInput& input, const PrecisionMap& precision, size
       absl::StrCat("centred mean of ", 2 * SmoothingReach(samples) + 1, " samples");
   const std::string reference = input.compared.empty() ? "" : input.compared[0].job.id();
   return {
-      {"loss", absl::StrCat("Nats per token. Faint: each sampled step; strong: ", smoothing,
-                            ". Below it the recipe and what happened, to the same scale.")},
+      {"loss",
+       absl::StrCat("Nats per token. Faint: each sampled step; strong: ", smoothing,
+                    ". Below it the recipe of each job and what happened, to the same scale.")},
       {"difference", absl::StrCat("100 · (loss − loss of ", reference, ") / loss of ", reference,
                                   ": above zero is worse than ", reference,
                                   ". Faint: at the steps that both have; strong: centred mean.")},
@@ -245,8 +247,7 @@ DataJson ReportData(const ReportInput& input) {
            {{"id", job.id()},
             {"state", PlainWord(v1::JobState_Name(job.state()), "JOB_STATE_")},
             {"tone", ToneOf(job.state())},
-            {"subtitle", subtitle},
-            {"steps", job.shape().steps()}}},
+            {"subtitle", subtitle}}},
           {"axis", input.by_tokens ? "tokens" : "steps"},
           {"headline", ReportHeadline(input, differences, precision)},
           {"notes", input.notes},
@@ -255,7 +256,6 @@ DataJson ReportData(const ReportInput& input) {
           {"difference", DifferenceJson(input, differences, columns)},
           {"abandoned", AbandonedJson(record, columns)},
           {"validation", std::move(validation)},
-          {"timeline", ReportTimeline(input)},
           {"marks", ReportMarks(input)},
           {"precision", PrecisionJson(precision)},
           {"throughput", curve(&StepFigures::tokens_per_second)},

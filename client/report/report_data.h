@@ -17,15 +17,16 @@
 
 namespace nibble {
 
-struct ReportedJob {
-  v1::Job job;
-  RunRecord record;
-};
-
 // A revision and its recipe as text.
 struct ReportedRevision {
   v1::RecipeRevision revision;
   std::string recipe;  // "nvfp4, fprop=bf16"
+};
+
+struct ReportedJob {
+  v1::Job job;
+  RunRecord record;
+  std::vector<ReportedRevision> revisions;  // by number
 };
 
 // An event and its description.
@@ -36,10 +37,9 @@ struct ReportedEvent {
 
 struct ReportInput {
   ReportedJob job;
-  std::vector<ReportedJob> compared;        // the first one is the reference of the differences
-  bool by_tokens = false;                   // the page begins over tokens, not over steps
-  std::vector<ReportedRevision> revisions;  // by number
-  std::vector<ReportedEvent> events;        // oldest first
+  std::vector<ReportedJob> compared;  // the first one is the reference of the differences
+  bool by_tokens = false;             // the page begins over tokens, not over steps
+  std::vector<ReportedEvent> events;  // oldest first
   std::vector<v1::Checkpoint> checkpoints;
   std::vector<v1::Worker> workers;  // on which attempts ran, as far as they are still known
   std::string recipe_table;         // resolved, of the revision in effect

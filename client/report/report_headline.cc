@@ -59,10 +59,10 @@ HeadlineJson ReportHeadline(const ReportInput& input, const std::vector<JobDiffe
                         tokens > 0 ? absl::StrCat(", ", CountText(tokens), " tokens") : "")));
   if (!record.steps.empty()) {
     const auto& [step, last] = *record.steps.rbegin();
-    const Points loss = CurveOf(record, &StepFigures::loss);
+    const MeanWithError mean = LastMean(CurveOf(record, &StepFigures::loss));
     facts.push_back(Fact("Loss", LossText(last.loss),
-                         absl::StrCat("at step ", step, "; mean of the last ", LastSamples(loss),
-                                      " samples ", LossText(LastMean(loss))),
+                         absl::StrCat("at step ", step, "; mean of the last ", mean.samples,
+                                      " samples ", mean.Text(4)),
                          std::isfinite(last.loss) ? "" : "bad"));
   }
   for (const auto& [set, losses] : record.validation) {
@@ -74,16 +74,16 @@ HeadlineJson ReportHeadline(const ReportInput& input, const std::vector<JobDiffe
   for (const JobDifference& difference : differences) {
     const Points& points = input.by_tokens ? difference.by_tokens : difference.by_step;
     if (difference.job != job.id() || points.size() == 0) continue;
-    const double last = LastMean(points);
+    const MeanWithError last = LastMean(points);
     facts.push_back(
         Fact(absl::StrCat("Loss against ", input.compared[0].job.id()),
-             absl::StrFormat("%+.2f %%", last),
-             absl::StrCat("mean of the last ", LastSamples(points),
+             absl::StrCat(last.mean >= 0 ? "+" : "", last.Text(2), " %"),
+             absl::StrCat("mean of the last ", last.samples,
                           input.by_tokens
                               ? std::string(" samples at equal tokens")
                               : absl::StrCat(" common steps, to step ",
                                              static_cast<int64_t>(std::llround(points.x.back()))),
-                          "; positive is worse")));
+                          ", ± its standard error within this pair of runs; positive is worse")));
   }
   const double rate = MedianOf(record, &StepFigures::tokens_per_second);
   if (std::isfinite(rate)) {
@@ -98,9 +98,9 @@ HeadlineJson ReportHeadline(const ReportInput& input, const std::vector<JobDiffe
                          DurationText(static_cast<double>(end - job.submitted_unix_ms()) / 1000),
                          absl::StrCat("since submission, ", Counted(attempts, "attempt"))));
   }
-  if (!input.revisions.empty()) {
+  if (!input.job.revisions.empty()) {
     constexpr size_t kMostRecipe = 48;
-    for (const auto& [revision, recipe] : input.revisions) {
+    for (const auto& [revision, recipe] : input.job.revisions) {
       if (revision.number() != std::max<int64_t>(job.revision_in_force(), 1)) continue;
       facts.push_back(
           Fact("Recipe", WidthOf(recipe) > kMostRecipe ? Fit(recipe, kMostRecipe) : recipe,

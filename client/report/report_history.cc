@@ -19,10 +19,10 @@ using HistoryJson = nlohmann::ordered_json;
 
 }  // namespace
 
-HistoryJson ReportTimeline(const ReportInput& input) {
+HistoryJson ReportTimeline(const ReportedJob& job) {
   HistoryJson timeline = HistoryJson::array();
   std::vector<const ReportedRevision*> in_effect;
-  for (const ReportedRevision& one : input.revisions) {
+  for (const ReportedRevision& one : job.revisions) {
     if (!one.revision.refused().empty()) continue;
     // A later revision from the same or an earlier step supersedes this one before it runs.
     while (!in_effect.empty() &&

@@ -10,9 +10,9 @@
 
 namespace nibble {
 
-// [{"number", "first", "title", "lines"}]: the revisions that took effect or will, each from its
-// first step. Has at least one.
-nlohmann::ordered_json ReportTimeline(const ReportInput& input);
+// [{"number", "first", "title", "lines"}]: the revisions of a job that took effect or will, each
+// from its first step. Has at least one.
+nlohmann::ordered_json ReportTimeline(const ReportedJob& job);
 
 // [{"step", "kind", "text"}] by step: checkpoints, restarts, and what guards did. Guards that only
 // observed are thinned.

@@ -50,7 +50,7 @@ TableJson RevisionTable(const ReportInput& input) {
                                {"by", ""},
                                {"reason", ""}},
                               true);
-  for (const auto& [revision, recipe] : input.revisions) {
+  for (const auto& [revision, recipe] : input.job.revisions) {
     std::string state = revision.confirmed() ? "ran" : "planned";
     if (!revision.refused().empty()) state = "refused";
     AddRow({absl::StrCat(revision.number()), absl::StrCat(revision.first_step()), recipe, state,
@@ -264,12 +264,14 @@ TableJson ComparedTable(const std::vector<JobSummary>& jobs) {
         {job.job, job.model, job.recipe.empty() ? "–" : job.recipe, absl::StrCat(job.steps),
          text(job.tokens, CountText(job.tokens)), text(job.loss, absl::StrFormat("%.4f", job.loss)),
          text(job.validation, absl::StrFormat("%.4f", job.validation)),
-         text(job.difference, absl::StrFormat("%+.2f %%", job.difference)),
+         text(job.difference.mean,
+              absl::StrCat(job.difference.mean >= 0 ? "+" : "", job.difference.Text(2), " %")),
          text(job.tokens_per_second, CountText(job.tokens_per_second))},
         table);
   }
   table["lead"] =
-      "Loss: mean of the last samples. Difference: of the loss, relative to the second job.";
+      "Loss: mean of the last twentieth of the steps, at least of ten. Difference: of the loss, "
+      "relative to the second job, ± its standard error within this pair of runs.";
   return table;
 }
 

@@ -11,6 +11,7 @@
 
 #include "client/report/precision_map.h"
 #include "client/report/report_data.h"
+#include "client/report/series.h"
 
 namespace nibble {
 
@@ -29,7 +30,7 @@ struct JobSummary {
   double tokens = StepFigures::kUnknown;
   double loss = StepFigures::kUnknown;  // mean of the last samples
   double validation = StepFigures::kUnknown;
-  double difference = StepFigures::kUnknown;  // of the loss, relative to the reference, percent
+  MeanWithError difference;  // of the loss, relative to the reference, percent
   double tokens_per_second = StepFigures::kUnknown;
 };
 nlohmann::ordered_json ComparedTable(const std::vector<JobSummary>& jobs);

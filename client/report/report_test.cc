@@ -62,21 +62,44 @@ TEST(ReportDataTest, TheDifferenceIsRelativeToTheFirstComparedJob) {
     }
   }
   EXPECT_EQ(series[0]["tokens"]["raw"][0][0], 4096);
-  EXPECT_EQ(FactOf(data, "Loss against bf16-6"), "+1.01 %");
+  EXPECT_EQ(FactOf(data, "Loss against bf16-6"), "+1.01 ± 0.00 %");
 }
 
 TEST(ReportDataTest, TheTimelineLeavesOutSupersededAndRefusedRevisions) {
   ReportInput input = MakeRun({});
-  input.revisions.push_back(input.revisions[1]);
-  input.revisions[2].revision.set_number(3);
-  input.revisions.push_back(input.revisions[1]);
-  input.revisions[3].revision.set_number(4);
-  input.revisions[3].revision.set_refused("no memory");
-  const Json timeline = ReportData(input)["timeline"];
+  input.job.revisions.push_back(input.job.revisions[1]);
+  input.job.revisions[2].revision.set_number(3);
+  input.job.revisions.push_back(input.job.revisions[1]);
+  input.job.revisions[3].revision.set_number(4);
+  input.job.revisions[3].revision.set_refused("no memory");
+  const Json timeline = ReportData(input)["jobs"][0]["timeline"];
   ASSERT_EQ(timeline.size(), 2u);
   EXPECT_EQ(timeline[0]["first"], 0);
   EXPECT_EQ(timeline[1]["first"], 240);
   EXPECT_EQ(timeline[1]["number"], 3);
+}
+
+TEST(ReportDataTest, EachComparedJobHasItsTimeline) {
+  const Json jobs = ReportData(MakeRun({}))["jobs"];
+  ASSERT_EQ(jobs.size(), 2u);
+  EXPECT_EQ(jobs[0]["timeline"].size(), 2u);
+  ASSERT_EQ(jobs[1]["timeline"].size(), 1u);
+  EXPECT_EQ(jobs[1]["timeline"][0]["title"], "bf16");
+  EXPECT_EQ(jobs[1]["steps"], 300);
+}
+
+TEST(ReportDataTest, TheHeadlineIsOverTheLastTwentiethOfTheStepsWithItsError) {
+  ReportInput input = MakeRun({.steps = 1000});
+  // What came before the last 50 steps does not count.
+  for (auto& [step, figures] : input.job.record.steps) {
+    const double reference = input.compared[0].record.steps.at(step).loss;
+    const double percent = step < 950 ? 70 : step % 2 == 0 ? 1 : 2;
+    figures.loss = reference * (1 + percent / 100);
+  }
+  const Json data = ReportData(input);
+  // Deviations of 0.5 with alternating signs: sqrt(50 / 49 · 0.25 / 50).
+  EXPECT_EQ(FactOf(data, "Loss against bf16-6"), "+1.50 ± 0.07 %");
+  EXPECT_THAT(data["headline"].dump(), HasSubstr("mean of the last 50 common steps, to step 999"));
 }
 
 TEST(ReportDataTest, RestartsGuardsAndCheckpointsAreMarks) {
@@ -132,7 +155,7 @@ TEST(ReportDataTest, ComparedJobsAreATable) {
   EXPECT_EQ(table["rows"][0][0], "nvfp4-7");
   EXPECT_EQ(table["rows"][0][2], "nvfp4");
   EXPECT_EQ(table["rows"][0][6], "2.7100");
-  EXPECT_EQ(table["rows"][0][7], "+1.01 %");
+  EXPECT_EQ(table["rows"][0][7], "+1.01 ± 0.00 %");
   EXPECT_EQ(table["rows"][1][0], "bf16-6");
   EXPECT_EQ(table["rows"][1][7], "–");
   EXPECT_EQ(ReportData(MakeRun({.compared = false}))["tables"][0]["title"], "Recipe revisions");
@@ -193,8 +216,8 @@ TEST(ReportPageTest, TextsOfUsersAreNeverMarkup) {
   input.job.job.set_state_reason(evil);
   input.compared[0].job.set_id(evil + "2");
   input.events[3].text = evil;
-  input.revisions[1].revision.set_reason(evil);
-  input.revisions[1].recipe = evil;
+  input.job.revisions[1].revision.set_reason(evil);
+  input.job.revisions[1].recipe = evil;
   input.job.record.layers[0] = evil;
   input.job.record.validation[evil] = {{3, 1.0}};
   input.spec_yaml = evil;

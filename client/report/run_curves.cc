@@ -36,21 +36,6 @@ double MedianOf(const RunRecord& record, double StepFigures::*figure) {
   return Median(CurveOf(record, figure).y);
 }
 
-size_t LastSamples(const Points& points) {
-  return std::min(points.size(), 2 * SmoothingReach(points.size()) + 1);
-}
-
-double LastMean(const Points& points) {
-  double sum = 0;
-  int count = 0;
-  for (size_t i = points.size() - LastSamples(points); i < points.size(); ++i) {
-    if (!std::isfinite(points.y[i])) continue;
-    sum += points.y[i];
-    ++count;
-  }
-  return count > 0 ? sum / count : StepFigures::kUnknown;
-}
-
 std::vector<JobDifference> DifferencesOf(const ReportInput& input) {
   std::vector<JobDifference> differences;
   if (input.compared.empty()) return differences;

@@ -20,10 +20,6 @@ Points LossByTokens(const RunRecord& record);
 Points TokensOf(const RunRecord& record);
 
 double MedianOf(const RunRecord& record, double StepFigures::*figure);
-// The samples whose mean LastMean() is: those of a smoothed point.
-size_t LastSamples(const Points& points);
-// The mean of the last samples; NaN if none of them is finite.
-double LastMean(const Points& points);
 
 // The loss of a job relative to that of the reference, percent.
 struct JobDifference {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
+
+#include "absl/strings/str_format.h"
 
 namespace nibble {
 namespace {
@@ -152,6 +155,34 @@ Points RelativeDifference(const Points& points, const Points& reference) {
     if (std::isfinite(percent)) difference.Add(x, percent);
   }
   return difference;
+}
+
+std::string MeanWithError::Text(int decimals) const {
+  const std::string text = absl::StrFormat("%.*f", decimals, mean);
+  return std::isfinite(error) ? absl::StrFormat("%s ± %.*f", text, decimals, error) : text;
+}
+
+MeanWithError LastMean(const Points& points) {
+  constexpr size_t kShare = 20, kLeast = 10;
+  const size_t n = points.size();
+  const size_t last = std::min(n, std::max((n + kShare - 1) / kShare, kLeast));
+  std::vector<double> values(points.y.end() - static_cast<std::ptrdiff_t>(last), points.y.end());
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
+  MeanWithError result = {.samples = values.size()};
+  if (values.empty()) return result;
+  const auto count = static_cast<double>(values.size());
+  result.mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
+  if (values.size() < 2) return result;
+  double squares = 0, products = 0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double deviation = values[i] - result.mean;
+    squares += deviation * deviation;
+    if (i > 0) products += deviation * (values[i - 1] - result.mean);
+  }
+  constexpr double kMostCorrelated = 0.99;
+  const double r = squares > 0 ? std::min(std::max(products / squares, 0.0), kMostCorrelated) : 0;
+  result.error = std::sqrt(squares / (count - 1) / (count * (1 - r) / (1 + r)));
+  return result;
 }
 
 double Median(std::vector<double> values) {

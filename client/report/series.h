@@ -5,6 +5,8 @@
 #define NIBBLE_CLIENT_REPORT_SERIES_H_
 
 #include <cstddef>
+#include <limits>
+#include <string>
 #include <vector>
 
 namespace nibble {
@@ -43,6 +45,20 @@ Points Corners(const Points& points);
 // shorter curve's; otherwise at the reference's x inside of both ranges, with y on the straight
 // line between the neighbouring points. Points that are not finite are left out.
 Points RelativeDifference(const Points& points, const Points& reference);
+
+// A mean with its standard error.
+struct MeanWithError {
+  double mean = std::numeric_limits<double>::quiet_NaN();   // NaN: no sample is finite
+  double error = std::numeric_limits<double>::quiet_NaN();  // NaN: below two samples
+  size_t samples = 0;                                       // finite ones
+
+  // "2.6134 ± 0.0021", with this number of decimals; without an error that is not known.
+  std::string Text(int decimals) const;
+};
+// Of the last twentieth of the curve's samples, but at least of ten. Neighbouring samples of a run
+// are correlated: n of them count as n · (1 − r) / (1 + r), with r the correlation of neighbours
+// if it is positive.
+MeanWithError LastMean(const Points& points);
 
 // The middle value of the finite ones; NaN if there are none.
 double Median(std::vector<double> values);

@@ -115,5 +115,36 @@ TEST(SeriesTest, AMedianLeavesOutWhatIsNotFinite) {
   EXPECT_TRUE(std::isnan(Median({kNan})));
 }
 
+TEST(LastMeanTest, IsOverATwentiethButAtLeastTenSamples) {
+  Points points;
+  for (int i = 0; i < 400; ++i) points.Add(i, i < 380 ? 100 : 3);
+  EXPECT_EQ(LastMean(points).samples, 20u);
+  EXPECT_EQ(LastMean(points).mean, 3);
+  EXPECT_EQ(LastMean(points).error, 0);
+  points.y.back() = std::nan("");
+  EXPECT_EQ(LastMean(points).samples, 19u);
+  Points few;
+  for (int i = 0; i < 40; ++i) few.Add(i, i);
+  EXPECT_EQ(LastMean(few).samples, 10u);
+  EXPECT_EQ(LastMean(few).mean, 34.5);
+  EXPECT_TRUE(std::isnan(LastMean(Points{}).mean));
+  Points one;
+  one.Add(0, 2);
+  EXPECT_EQ(LastMean(one).Text(2), "2.00");
+}
+
+TEST(LastMeanTest, NeighboursThatAreCorrelatedMakeTheErrorLarger) {
+  Points slow, fast;
+  for (int i = 0; i < 10; ++i) {
+    slow.Add(i, i < 5 ? 0 : 1);
+    fast.Add(i, i % 2);
+  }
+  // Both have the variance 0.25 · 10 / 9. The slow one's neighbours are correlated by
+  // (8 · 0.25 − 0.25) / 2.5.
+  EXPECT_NEAR(LastMean(fast).error, std::sqrt(0.25 / 9), 1e-12);
+  EXPECT_NEAR(LastMean(slow).error, std::sqrt(0.25 / 9 * 1.7 / 0.3), 1e-12);
+  EXPECT_EQ(LastMean(fast).Text(2), "0.50 ± 0.17");
+}
+
 }  // namespace
 }  // namespace nibble

@@ -143,11 +143,15 @@ ReportInput MakeRun(const MadeRun& run) {
   worker.set_version("0.1.0");
   worker.mutable_hardware()->set_device(v1::DEVICE_CPU);
   if (run.compared) {
-    input.compared.push_back({JobOf("bf16-6", run.steps), {}});
+    input.compared.push_back({JobOf("bf16-6", run.steps), {}, {}});
     AddSteps(run.steps, 0.99, input.compared[0].record);
+    ReportedRevision& only = input.compared[0].revisions.emplace_back();
+    only.recipe = "bf16";
+    only.revision.set_number(1);
+    only.revision.set_confirmed(true);
   }
   for (int number = 1; number <= 2; ++number) {
-    ReportedRevision& one = input.revisions.emplace_back();
+    ReportedRevision& one = input.job.revisions.emplace_back();
     one.recipe = number == 1 ? "nvfp4" : "nvfp4, fprop=bf16";
     one.revision.set_number(number);
     one.revision.set_first_step(number == 1 ? 0 : run.steps * 8 / 10);

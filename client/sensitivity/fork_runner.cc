@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
@@ -10,18 +9,18 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client/remote/coordinator_client.h"
 #include "client/remote/enum_words.h"
+#include "client/remote/job_recording.h"
 #include "client/remote/job_text.h"
-#include "client/remote/loss_comparison.h"
 #include "client/remote/rpcs.h"
 #include "client/remote/terminal.h"
 #include "common/counted.h"
 #include "common/status_macros.h"
 #include "proto/nibble/v1/checkpoint.pb.h"
 #include "proto/nibble/v1/job_requests.pb.h"
-#include "proto/nibble/v1/metrics.pb.h"
 
 namespace nibble {
 namespace {
@@ -54,39 +53,20 @@ absl::Status ChangePin(Session& session, const Rpc<Request, Response>& rpc,
   return PinningClient(session).Call(rpc, std::move(request)).status();
 }
 
-// From the coordinator's figures, or if it was restarted since, which loses them, from the event
-// log. `worker_away`: the worker that has the event log does not answer.
-absl::StatusOr<double> LossOf(Session& session, const Experiment& experiment,
-                              const std::string& job, bool& worker_away) {
-  worker_away = false;
-  v1::GetJobMetricsRequest request;
-  request.set_job(job);
-  request.set_from_step(experiment.first_compared());
-  request.set_max_samples(kMostComparedSamples);
-  NIBBLE_ASSIGN_OR_RETURN(const v1::GetJobMetricsResponse metrics,
-                          session.Call(kGetJobMetrics, request));
+// `worker_away`: a worker that has an event log of the job does not answer.
+absl::StatusOr<double> LossOf(Session& session, const Experiment& experiment, const v1::Job& job,
+                              bool& worker_away) {
+  NIBBLE_ASSIGN_OR_RETURN(
+      const JobRecording recording,
+      ReadRecording(session, job, {.only_losses = true, .patience = absl::ZeroDuration()}));
+  worker_away = recording.worker_away;
   std::vector<std::pair<int64_t, double>> losses;
-  for (const v1::StepSample& sample : metrics.series()) {
+  for (const v1::StepSample& sample : LossSamples(recording.record)) {
     losses.emplace_back(sample.step(), sample.loss());
   }
   const absl::StatusOr<double> loss = ComparedLoss(experiment, losses);
-  if (loss.ok()) return loss;
-  const auto lines = ReadEventLines(session, job, 0);
-  if (!lines.ok()) {
-    worker_away = IsAway(lines.status());
-    return absl::FailedPreconditionError(absl::StrCat(
-        loss.status().message(), ", and its event log cannot be read: ", lines.status().message()));
-  }
-  for (const std::string& line : *lines) {
-    const nlohmann::json event = nlohmann::json::parse(line, nullptr, false);
-    if (!event.is_object() || !event.contains("event") || event["event"] != "step") continue;
-    const auto step = event.find("step");
-    const auto value = event.find("loss");
-    if (step == event.end() || !step->is_number_integer()) continue;
-    if (value == event.end() || !value->is_number()) continue;
-    losses.emplace_back(step->get<int64_t>(), value->get<double>());
-  }
-  return ComparedLoss(experiment, losses);
+  if (loss.ok() || recording.notes.empty()) return loss;
+  return absl::FailedPreconditionError(absl::StrJoin(recording.notes, "; "));
 }
 
 class Runner {
@@ -146,7 +126,7 @@ absl::Status Runner::Settle(const PlannedFork& fork, const v1::Job& job) {
       .arm = fork.arm, .repeat = fork.repeat, .job = job.id(), .loss = std::nullopt, .problem = ""};
   if (job.state() == v1::JOB_STATE_SUCCEEDED) {
     bool worker_away = false;
-    const absl::StatusOr<double> loss = LossOf(session_, experiment_, job.id(), worker_away);
+    const absl::StatusOr<double> loss = LossOf(session_, experiment_, job, worker_away);
     if (IsAway(loss.status())) return loss.status();
     if (worker_away) {
       const absl::Duration since = unread_since_.try_emplace(fork.name, SteadyNow()).first->second;

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace nibble {
 namespace {
@@ -109,13 +110,13 @@ absl::StatusOr<double> ComparedLoss(const Experiment& experiment,
 
 absl::StatusOr<Ranking> Rank(const Experiment& experiment, const std::vector<ForkResult>& forks) {
   std::vector<Losses> losses(experiment.arms.size());
-  std::vector<std::vector<std::string>> problems(experiment.arms.size());
+  Ranking ranking;
   for (const ForkResult& fork : forks) {
     if (fork.loss) {
       losses[fork.arm][fork.repeat] = *fork.loss;
     } else {
-      problems[fork.arm].push_back(
-          absl::StrCat(fork.job, " (repeat ", fork.repeat, "): ", fork.problem));
+      ranking.not_counted.push_back(absl::StrCat(fork.job, " (", ArmName(experiment.arms[fork.arm]),
+                                                 ", repeat ", fork.repeat, "): ", fork.problem));
     }
   }
   size_t control = 0, bound = 0;
@@ -126,21 +127,19 @@ absl::StatusOr<Ranking> Rank(const Experiment& experiment, const std::vector<For
   if (losses[control].empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "no fork with the unchanged recipe has losses to compare with",
-        problems[control].empty() ? "" : absl::StrCat(": ", problems[control].front())));
+        ranking.not_counted.empty() ? "" : ": ", absl::StrJoin(ranking.not_counted, "; ")));
   }
   const double base_time = experiment.arms[control].gemm_time;
   const auto ranked = [&](size_t arm) {
     RankedArm result = {.arm = arm,
                         .improvement = std::nullopt,
                         .share = std::nullopt,
-                        .added_time = experiment.arms[arm].gemm_time / base_time - 1,
-                        .problems = problems[arm]};
+                        .added_time = experiment.arms[arm].gemm_time / base_time - 1};
     const std::vector<double> improvements = Improvements(losses[control], losses[arm]);
     if (!improvements.empty()) result.improvement = EstimateOf(improvements);
     result.share = Share(losses[control], losses[arm], losses[bound]);
     return result;
   };
-  Ranking ranking;
   std::vector<double> of_control;
   for (const auto& [repeat, loss] : losses[control]) of_control.push_back(loss);
   ranking.control = EstimateOf(of_control);

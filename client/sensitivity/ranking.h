@@ -58,7 +58,6 @@ struct RankedArm {
   // gap is significant.
   std::optional<Estimate> share;
   double added_time = 0;  // theoretical GEMM time relative to the control's: 0.05 is 5 % more
-  std::vector<std::string> problems;  // of its forks
 };
 
 struct Ranking {
@@ -68,6 +67,9 @@ struct Ranking {
   std::optional<size_t> best;     // in `groups`: the first one with a significant improvement
   std::optional<size_t>
       cheapest;  // in `groups`: the significant one with most improvement per time
+  // Forks without a loss, "train-9 (control, repeat 2): why". Without a control's no arm has that
+  // repeat.
+  std::vector<std::string> not_counted;
 };
 
 // FailedPrecondition if no fork of the control has losses, naming the first problem.

@@ -157,7 +157,6 @@ Rendered RenderRanking(const Experiment& experiment, const Outline& outline, con
   out.csv =
       "group,layers,repeats,improvement,standard_error,significant,share_of_gap,"
       "share_standard_error,added_gemm_time\n";
-  std::string problems;
   const auto add = [&](const RankedArm& ranked) {
     const Arm& arm = experiment.arms[ranked.arm];
     const bool group = arm.kind == ArmKind::kGroup;
@@ -167,9 +166,6 @@ Rendered RenderRanking(const Experiment& experiment, const Outline& outline, con
          ranked.improvement && ranked.improvement->significant() ? "yes" : "no",
          group ? ShareText(ranked.share) : "", AddedText(ranked.added_time)});
     absl::StrAppend(&out.csv, CsvRow(experiment, ranked));
-    for (const std::string& problem : ranked.problems) {
-      absl::StrAppend(&problems, "Not counted: ", problem, "\n");
-    }
   };
   Json groups = Json::array();
   for (const RankedArm& ranked : ranking.groups) {
@@ -186,7 +182,10 @@ Rendered RenderRanking(const Experiment& experiment, const Outline& outline, con
     absl::StrAppend(&out.table,
                     "The gap to bf16 does not exceed its noise, so there are no shares of it.\n");
   }
-  absl::StrAppend(&out.table, problems, Suggestion(experiment, ranking, running));
+  for (const std::string& fork : ranking.not_counted) {
+    absl::StrAppend(&out.table, "Not counted: ", fork, "\n");
+  }
+  absl::StrAppend(&out.table, Suggestion(experiment, ranking, running));
 
   Json json = {
       {"job", experiment.job},
@@ -198,6 +197,7 @@ Rendered RenderRanking(const Experiment& experiment, const Outline& outline, con
        {{"loss", ranking.control.mean}, {"standard_error", NumberJson(ranking.control.error)}}},
       {"bf16", ArmJson(experiment, outline, ranking.bound, forks)},
       {"groups", std::move(groups)},
+      {"not_counted", ranking.not_counted},
       {"suggestion", nullptr},
       {"command", nullptr}};
   if (ranking.best) {

@@ -73,17 +73,7 @@ absl::StatusOr<Subject> FindSubject(Session& session, const std::string& given) 
                           session.Call(kDescribeJob, request));
   NIBBLE_ASSIGN_OR_RETURN(subject.spec, ParseJobSpec(described.spec_yaml()));
   NIBBLE_ASSIGN_OR_RETURN(subject.outline, MakeOutline(subject.spec.model));
-  v1::ListRecipeRevisionsRequest listed;
-  listed.set_job(subject.job.id());
-  listed.set_all(true);
-  while (true) {
-    NIBBLE_ASSIGN_OR_RETURN(const v1::ListRecipeRevisionsResponse page,
-                            session.Call(kListRecipeRevisions, listed));
-    subject.revisions.insert(subject.revisions.end(), page.revisions().begin(),
-                             page.revisions().end());
-    if (!page.more() || page.revisions().empty()) break;
-    listed.set_after_number(page.revisions().rbegin()->number());
-  }
+  NIBBLE_ASSIGN_OR_RETURN(subject.revisions, ListRevisions(session, subject.job.id()));
   return subject;
 }
 
@@ -278,6 +268,12 @@ absl::StatusOr<Reply> Sensitivity(Session& session, const SensitivityFlags& flag
   NIBBLE_ASSIGN_OR_RETURN(const v1::Job now, DescribeJob(session, subject.job.id()));
   Reply reply = ReplyWith(flags, RenderRanking(experiment, subject.outline, ranking, run.results,
                                                !IsOver(now.state())));
+  // The table and JSON have them.
+  if (flags.remote.print == "csv") {
+    for (const std::string& fork : ranking.not_counted) {
+      reply.notes.push_back(absl::StrCat("not counted: ", fork));
+    }
+  }
   if (flags.apply) {
     NIBBLE_ASSIGN_OR_RETURN(std::string applied, Apply(session, subject, experiment, ranking));
     reply.notes.push_back(std::move(applied));

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "client/shell/command_line.h"
 #include "client/shell/nouns.h"
 #include "client/shell/output.h"
@@ -105,8 +107,50 @@ absl::StatusOr<Reply> DiffPresets(const RecipeFlags& flags) {
   NIBBLE_ASSIGN_OR_RETURN(const Outline outline, OutlineOf(flags));
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe a, Resolve(before, outline, 0));
   NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe b, Resolve(after, outline, 0));
-  NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, Diff(a, b, outline));
+  NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, Diff(a, b, outline, DiffDetail::kFull));
   return Reply{.text = DiffText(diff, outline), .json = DiffJson(diff, outline) + "\n"};
+}
+
+// Without a model: the operands of each kind of layer in blocks that are not kept in bf16, and
+// which are.
+absl::StatusOr<Reply> DiffAnyModel(const RecipeFlags& flags) {
+  // Has every kind of layer.
+  NIBBLE_ASSIGN_OR_RETURN(const ModelSpec spec, ModelPreset("nemotron-h-8b"));
+  NIBBLE_ASSIGN_OR_RETURN(const Outline outline, MakeOutline(spec));
+  const auto resolve = [&outline](const std::string& preset) {
+    return Resolve({.preset = preset, .set = {{"keep", "none"}}, .layers = {}}, outline, 0);
+  };
+  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe a, resolve(flags.recipe));
+  NIBBLE_ASSIGN_OR_RETURN(const ResolvedRecipe b, resolve(flags.other));
+  NIBBLE_ASSIGN_OR_RETURN(const RecipeDiff diff, Diff(a, b, outline, DiffDetail::kFull));
+  Reply reply;
+  Json json = Json::array();
+  const auto add = [&](const std::string& field, const std::string& from, const std::string& to,
+                       const std::vector<std::string>& kinds) {
+    absl::StrAppend(&reply.text, field, ": ", from, " → ", to, kinds.empty() ? "" : " in ",
+                    absl::StrJoin(kinds, ", "), "\n");
+    json.push_back({{"field", field}, {"from", from}, {"to", to}, {"kinds", kinds}});
+  };
+  for (const RecipeChangeGroup& group : diff.groups) {
+    std::vector<std::string> kinds;
+    for (const int64_t layer : group.layers) {
+      const std::string& kind = outline.linears[static_cast<size_t>(layer)].kind;
+      if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+    }
+    if (group.layers.size() == outline.linears.size()) kinds.clear();
+    add(group.field, group.from, group.to, kinds);
+  }
+  NIBBLE_ASSIGN_OR_RETURN(const Preset* const first, FindPreset(flags.recipe));
+  NIBBLE_ASSIGN_OR_RETURN(const Preset* const second, FindPreset(flags.other));
+  const std::string from = KeepText(first->keep), to = KeepText(second->keep);
+  if (from != to) add("blocks in bf16", from, to, {});
+  if (reply.text.empty()) reply.text = "no difference\n";
+  reply.json = JsonText(json);
+  return reply;
+}
+
+bool AreTwoPresets(const RecipeFlags& flags) {
+  return flags.to.empty() && FindPreset(flags.recipe).ok() && FindPreset(flags.other).ok();
 }
 
 absl::StatusOr<Reply> PresetCost(const RecipeFlags& flags) {
@@ -205,20 +249,21 @@ Command AddRecipeCommand(Command app, int& exit_code, RecipeSource jobs) {
   show.AddFlag("--each", flags.each, "one row per layer, also for equal neighbours");
   show.Footer("Example: nibble recipe show nvfp4 --model tiny-hybrid --set fprop=bf16");
 
-  const Command diff =
-      command.Add("diff", "Compare two revisions of a job, or two presets for one --model",
-                  [jobs](const RecipeFlags& flags) {
-                    return flags.model.empty() ? jobs.diff(flags) : DiffPresets(flags);
-                  });
-  diff.Add("A", flags.recipe, "a job; with --model: the first preset").Required();
-  diff.Add("B", flags.other,
-           "its first revision, default: the oldest; with --model: the second preset");
+  const Command diff = command.Add(
+      "diff", "Compare two revisions of a job, or two presets; with --model by its layers",
+      [jobs](const RecipeFlags& flags) -> absl::StatusOr<Reply> {
+        if (!flags.model.empty()) return DiffPresets(flags);
+        return AreTwoPresets(flags) ? DiffAnyModel(flags) : jobs.diff(flags);
+      });
+  diff.Add("A", flags.recipe, "a job, or the first preset").Required();
+  diff.Add("B", flags.other, "its first revision, default: the oldest; or the second preset");
   AddRemoteOptions(diff, flags.remote);
   command.AddModel(diff);
   command.AddChanges(diff, "B");
   diff.Add("TO", flags.to, "of a job: its second revision; default: the latest")
       .Excludes("--model");
   for (const char* option : {"--set", "--layer"}) diff.GetOption(option).Needs("--model");
+  diff.Footer("Example: nibble recipe diff nvfp4 mxfp4");
 
   const Command cost =
       command.Add("cost", "Estimate the time of the GEMMs of a job or a preset, relative to 16 bit",

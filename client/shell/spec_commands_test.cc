@@ -225,13 +225,36 @@ TEST(RecipeCommand, SetAndLayerOverrideThePresetInOrder) {
 TEST(RecipeCommand, DiffComparesTwoPresetsWithChanges) {
   EXPECT_EQ(
       RecipeVerb({"diff", "nvfp4", "nvfp4", "--model", "llama-125m", "--set", "fprop=bf16"}).out,
-      "fprop: nvfp4 → bf16 in 40 layers: blocks 0-19\n");
+      "fprop.activation: nvfp4 1x16 → bf16 in 40 layers: blocks 0-19\n"
+      "fprop.weight: nvfp4 16x16 → bf16 in 40 layers: blocks 0-19\n");
   EXPECT_EQ(RecipeVerb({"diff", "mxfp8", "mxfp8", "--model", "llama-125m"}).out, "no difference\n");
   const nlohmann::json groups = nlohmann::json::parse(
       RecipeVerb({"diff", "bf16", "mxfp8", "--model", "tiny-hybrid", "-o", "json"}).out);
-  ASSERT_EQ(groups.size(), 1u);
-  EXPECT_EQ(groups[0]["field"], "all");
-  EXPECT_EQ(groups[0]["to"], "mxfp8");
+  ASSERT_EQ(groups.size(), 6u);
+  EXPECT_EQ(groups[0]["field"], "fprop.activation");
+  EXPECT_EQ(groups[0]["to"], "mxfp8 1x32");
+}
+
+TEST(RecipeCommand, WithoutAModelPresetsDifferInEveryPropertyOfTheirOperandsAndInKeptBlocks) {
+  EXPECT_EQ(RecipeVerb({"diff", "nvfp4", "mxfp4"}).out,
+            "fprop.activation: nvfp4 1x16 → mxfp4 1x32\n"
+            "fprop.weight: nvfp4 16x16 → mxfp4 32x32\n"
+            "dgrad.gradient: nvfp4 1x16 stochastic → mxfp4 1x32 stochastic\n"
+            "dgrad.weight: nvfp4 16x16 → mxfp4 32x32\n"
+            "wgrad.gradient: nvfp4 1x16 stochastic hadamard16 → mxfp4 1x32 stochastic hadamard32\n"
+            "wgrad.activation: nvfp4 1x16 hadamard16 → mxfp4 1x32 hadamard32\n"
+            "blocks in bf16: 60 blocks or more: first 2 and last 8; 50 or more: last 8; 40 or "
+            "more: last 4; fewer: last 15 % → 50 blocks or more: last 8; 40 or more: last 4; "
+            "fewer: last 15 %\n");
+  EXPECT_THAT(RecipeVerb({"diff", "fp8-block", "nvfp4-base"}).out,
+              HasSubstr("blocks in bf16: first 1 and last 2 → none\n"));
+  // Kinds of layers that differ otherwise are named.
+  EXPECT_THAT(RecipeVerb({"diff", "fp4-zhou", "fp4-zhou-token"}).out,
+              AllOf(HasSubstr("fprop.activation: "), HasSubstr(" in mlp.up, mlp.down\n")));
+  EXPECT_EQ(RecipeVerb({"diff", "bf16", "bf16"}).out, "no difference\n");
+  const nlohmann::json fields =
+      nlohmann::json::parse(RecipeVerb({"diff", "nvfp4", "mxfp4", "-o", "json"}).out);
+  EXPECT_EQ(fields[1]["to"], "mxfp4 32x32");
 }
 
 TEST(RecipeCommand, CostIsReportedPerGemm) {
@@ -308,6 +331,7 @@ TEST(RecipeCommand, ErrorsNameTheInvalidFieldOrRule) {
 
 TEST(RecipeCommand, WithoutAModelRecipesAreThoseOfJobs) {
   EXPECT_EQ(RecipeVerb({"diff", "train-1"}).out, "diff of train-1");
+  EXPECT_EQ(RecipeVerb({"diff", "bf16", "2"}).out, "diff of bf16");
   EXPECT_EQ(RecipeVerb({"cost", "train-1"}).out, "cost of train-1");
   EXPECT_EQ(RecipeVerb({"presets", "--server", "a:1"}).out, "presets");
   EXPECT_EQ(RecipeVerb({"cost", "train-1", "--sequence", "8"}).exit_code, 2);

@@ -220,6 +220,7 @@ TEST_F(CheckpointHoldersTest, TheCheckpointThatAnAttemptResumedFromStaysOnItsWor
   v1::ForkJobRequest fork;
   fork.set_request_id(cluster_.Id());
   *fork.mutable_checkpoint() = ref_;
+  fork.add_settings("training.repeat=1");
   const auto forked = cluster_.Do<v1::ForkJobResponse>(fork);
   ASSERT_EQ(forked.status(), absl::OkStatus());
   ASSERT_EQ(cluster_.Launch(forked->job().id()), absl::OkStatus());

@@ -190,6 +190,7 @@ TEST_F(CheckpointCareRoundsTest, TheEndOfAForkChangesItsOrigin) {
   v1::ForkJobRequest request;
   request.set_request_id(cluster_.Id());
   *request.mutable_checkpoint() = state().NewestGood(job)->ref();
+  request.add_settings("training.repeat=1");
   const auto forked = cluster_.Do<v1::ForkJobResponse>(request);
   ASSERT_EQ(forked.status(), absl::OkStatus());
   const std::string fork = forked->job().id();

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +21,99 @@
 #include "server/state/views.h"
 
 namespace nibble {
+namespace decide {
+
+absl::StatusOr<v1::JobScheduling> CompleteScheduling(v1::JobScheduling scheduling,
+                                                     const JobSpec& spec) {
+  if (scheduling.queue().empty()) scheduling.set_queue("default");
+  if (scheduling.allowed_ranks().empty()) {
+    scheduling.add_allowed_ranks(static_cast<int32_t>(spec.resources.ranks));
+  }
+  for (const int32_t ranks : scheduling.allowed_ranks()) {
+    const int64_t least = std::max<int64_t>(1, spec.training.micro_batch);
+    if (ranks < 1 || spec.training.batch % ranks != 0 ||
+        (spec.training.batch / ranks) % least != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("scheduling.allowed_ranks: ", ranks, " does not divide the batch of ",
+                       spec.training.batch, " into whole micro-batches of ", least));
+    }
+  }
+  return scheduling;
+}
+
+absl::Status SetProject(const Caller& caller, v1::JobScheduling& scheduling) {
+  const std::string& wanted = scheduling.project();
+  if (caller.projects.empty()) return absl::OkStatus();
+  if (wanted.empty() && caller.projects.size() == 1) {
+    scheduling.set_project(caller.projects.front());
+    return absl::OkStatus();
+  }
+  if (std::count(caller.projects.begin(), caller.projects.end(), wanted) > 0) {
+    return absl::OkStatus();
+  }
+  const std::string allowed =
+      absl::StrCat("; allowed for ", caller.author, ": ", absl::StrJoin(caller.projects, ", "));
+  if (wanted.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("scheduling.project: not set", allowed, " ('nibble job submit --project')"));
+  }
+  return absl::PermissionDeniedError(absl::StrCat("scheduling.project: '", wanted, "'", allowed));
+}
+
+v1::JobSubmitted& AddSubmission(const State& state, const std::string& name, const Caller& caller,
+                                v1::Update& update) {
+  int64_t number = FindIn(state.tables().cluster, kOnlyKey)->next_job_number();
+  const auto is_taken = [&](const std::string& id) {
+    return state.FindJob(id) != nullptr ||
+           (caller.taken_jobs != nullptr && caller.taken_jobs->contains(id));
+  };
+  while (is_taken(absl::StrCat(name, "-", number))) ++number;
+  v1::JobSubmitted& submitted = *update.add_facts()->mutable_job_submitted();
+  submitted.set_job(absl::StrCat(name, "-", number));
+  submitted.set_number(number);
+  submitted.set_name(name);
+  return submitted;
+}
+
+static_assert(kMaxNotifyTargets <= kMaxTargets && kMaxNotifyUrlBytes <= kMaxPathBytes);
+
+absl::Status AddTargets(const JobSpec& spec, const Caller& caller, v1::JobSubmitted& submitted) {
+  for (size_t i = 0; i < spec.notify.size(); ++i) {
+    const NotifySpec& notify = spec.notify[i];
+    const absl::Status may =
+        caller.may_post == nullptr
+            ? absl::FailedPreconditionError(
+                  "this coordinator posts no events; start it with --notify-allow")
+            : (*caller.may_post)(notify.url);
+    if (!may.ok()) {
+      return absl::FailedPreconditionError(absl::StrCat("notify[", i, "].url: ", may.message()));
+    }
+    v1::NotifyTarget& target = *submitted.add_notify();
+    target.set_url(notify.url);
+    for (const NotifyEvent event : notify.on) target.add_on(std::string(ChoiceName(event)));
+  }
+  return absl::OkStatus();
+}
+
+void DescribeSubmitted(const v1::JobSubmitted& submitted, const Caller& caller, v1::Job& job) {
+  job.set_id(submitted.job());
+  job.set_name(submitted.name());
+  job.set_owner(caller.author);
+  *job.mutable_scheduling() = submitted.scheduling();
+  *job.mutable_restart_policy() = submitted.restart_policy();
+  *job.mutable_shape() = submitted.shape();
+  *job.mutable_notify() = submitted.notify();
+  if (submitted.has_origin()) *job.mutable_origin() = submitted.origin();
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_goal(v1::JOB_GOAL_RUN);
+  job.set_latest_revision(submitted.revisions().rbegin()->number());
+  job.set_checkpoint_step(-1);
+  const bool forked = submitted.has_origin() && !submitted.origin().weights_only();
+  job.set_next_step(forked ? submitted.origin().checkpoint().step() : 0);
+}
+
+}  // namespace decide
+
 namespace {
 
 v1::Device DeviceOf(JobDevice device) {
@@ -46,44 +138,6 @@ absl::StatusOr<v1::JobShape> ShapeOf(const JobSpec& spec) {
   shape.set_tokens_per_step(schedule.tokens_per_step);
   shape.set_decay_first_step(std::min(schedule.decay_first_step, EndStep(spec)));
   return shape;
-}
-
-// The scheduling with every field set. World sizes must divide a step's sequences evenly.
-absl::StatusOr<v1::JobScheduling> Complete(v1::JobScheduling scheduling, const JobSpec& spec) {
-  if (scheduling.queue().empty()) scheduling.set_queue("default");
-  if (scheduling.allowed_ranks().empty()) {
-    scheduling.add_allowed_ranks(static_cast<int32_t>(spec.resources.ranks));
-  }
-  for (const int32_t ranks : scheduling.allowed_ranks()) {
-    const int64_t least = std::max<int64_t>(1, spec.training.micro_batch);
-    if (ranks < 1 || spec.training.batch % ranks != 0 ||
-        (spec.training.batch / ranks) % least != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("scheduling.allowed_ranks: ", ranks, " does not divide the batch of ",
-                       spec.training.batch, " into whole micro-batches of ", least));
-    }
-  }
-  return scheduling;
-}
-
-// The project of a new job: the wanted one, or the caller's if it has one alone.
-absl::Status SetProject(const Caller& caller, v1::JobScheduling& scheduling) {
-  const std::string& wanted = scheduling.project();
-  if (caller.projects.empty()) return absl::OkStatus();
-  if (wanted.empty() && caller.projects.size() == 1) {
-    scheduling.set_project(caller.projects.front());
-    return absl::OkStatus();
-  }
-  if (std::count(caller.projects.begin(), caller.projects.end(), wanted) > 0) {
-    return absl::OkStatus();
-  }
-  const std::string allowed =
-      absl::StrCat("; allowed for ", caller.author, ": ", absl::StrJoin(caller.projects, ", "));
-  if (wanted.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("scheduling.project: not set", allowed, " ('nibble job submit --project')"));
-  }
-  return absl::PermissionDeniedError(absl::StrCat("scheduling.project: '", wanted, "'", allowed));
 }
 
 void AddLabels(const std::vector<NamedText>& texts,
@@ -124,60 +178,6 @@ v1::RestartPolicy PolicyOf(const RestartSpec& restarts) {
   policy.set_initial_backoff_ms(std::llround(restarts.backoff * kMsPerSecond));
   policy.set_max_backoff_ms(std::llround(restarts.max_backoff * kMsPerSecond));
   return policy;
-}
-
-v1::JobSubmitted& AddSubmission(const State& state, const std::string& name, const Caller& caller,
-                                v1::Update& update) {
-  int64_t number = FindIn(state.tables().cluster, kOnlyKey)->next_job_number();
-  const auto is_taken = [&](const std::string& id) {
-    return state.FindJob(id) != nullptr ||
-           (caller.taken_jobs != nullptr && caller.taken_jobs->contains(id));
-  };
-  while (is_taken(absl::StrCat(name, "-", number))) ++number;
-  v1::JobSubmitted& submitted = *update.add_facts()->mutable_job_submitted();
-  submitted.set_job(absl::StrCat(name, "-", number));
-  submitted.set_number(number);
-  submitted.set_name(name);
-  return submitted;
-}
-
-static_assert(kMaxNotifyTargets <= kMaxTargets && kMaxNotifyUrlBytes <= kMaxPathBytes);
-
-// FailedPrecondition names a URL that may not be posted to.
-absl::Status AddTargets(const JobSpec& spec, const Caller& caller, v1::JobSubmitted& submitted) {
-  for (size_t i = 0; i < spec.notify.size(); ++i) {
-    const NotifySpec& notify = spec.notify[i];
-    const absl::Status may =
-        caller.may_post == nullptr
-            ? absl::FailedPreconditionError(
-                  "this coordinator posts no events; start it with --notify-allow")
-            : (*caller.may_post)(notify.url);
-    if (!may.ok()) {
-      return absl::FailedPreconditionError(absl::StrCat("notify[", i, "].url: ", may.message()));
-    }
-    v1::NotifyTarget& target = *submitted.add_notify();
-    target.set_url(notify.url);
-    for (const NotifyEvent event : notify.on) target.add_on(std::string(ChoiceName(event)));
-  }
-  return absl::OkStatus();
-}
-
-// Describes the job in the answer itself: a dry run makes no entity to view.
-void Describe(const v1::JobSubmitted& submitted, const Caller& caller, v1::Job& job) {
-  job.set_id(submitted.job());
-  job.set_name(submitted.name());
-  job.set_owner(caller.author);
-  *job.mutable_scheduling() = submitted.scheduling();
-  *job.mutable_restart_policy() = submitted.restart_policy();
-  *job.mutable_shape() = submitted.shape();
-  *job.mutable_notify() = submitted.notify();
-  if (submitted.has_origin()) *job.mutable_origin() = submitted.origin();
-  job.set_state(v1::JOB_STATE_QUEUED);
-  job.set_goal(v1::JOB_GOAL_RUN);
-  job.set_latest_revision(submitted.revisions().rbegin()->number());
-  job.set_checkpoint_step(-1);
-  const bool forked = submitted.has_origin() && !submitted.origin().weights_only();
-  job.set_next_step(forked ? submitted.origin().checkpoint().step() : 0);
 }
 
 // The id of the job that init_from names by its id or by a unique name, among those that the caller
@@ -248,10 +248,11 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
                     v1::Update& update, v1::SubmitJobResponse& response) {
   NIBBLE_ASSIGN_OR_RETURN(const JobSpec spec, ParseJobSpec(request.spec_yaml()));
   NIBBLE_ASSIGN_OR_RETURN(const v1::JobShape shape, ShapeOf(spec));
-  NIBBLE_ASSIGN_OR_RETURN(v1::JobScheduling scheduling,
-                          Complete(SchedulingOf(spec, request.scheduling()), spec));
-  NIBBLE_RETURN_IF_ERROR(SetProject(caller, scheduling));
-  v1::JobSubmitted& submitted = AddSubmission(state, spec.name, caller, update);
+  NIBBLE_ASSIGN_OR_RETURN(
+      v1::JobScheduling scheduling,
+      decide::CompleteScheduling(SchedulingOf(spec, request.scheduling()), spec));
+  NIBBLE_RETURN_IF_ERROR(decide::SetProject(caller, scheduling));
+  v1::JobSubmitted& submitted = decide::AddSubmission(state, spec.name, caller, update);
   submitted.set_spec_yaml(request.spec_yaml());
   *submitted.mutable_shape() = shape;
   if (spec.init_from.any()) {
@@ -270,120 +271,8 @@ absl::Status Submit(const State& state, const v1::SubmitJobRequest& request, con
   *submitted.mutable_restart_policy() =
       request.has_restart_policy() ? request.restart_policy() : PolicyOf(spec.restarts);
   *submitted.mutable_revisions() = ToMessages(timeline);
-  NIBBLE_RETURN_IF_ERROR(AddTargets(spec, caller, submitted));
-  Describe(submitted, caller, *response.mutable_job());
-  return absl::OkStatus();
-}
-
-// If there are many revisions, keeps only those in effect from the step on: the earlier ones are
-// the parent's history.
-RevisionMessages From(int64_t step, const RevisionMessages& whole) {
-  if (whole.size() < kManyRevisions) return whole;
-  int base = 0;
-  while (base + 1 < whole.size() && whole[base + 1].first_step() <= step) ++base;
-  RevisionMessages revisions(whole.begin() + base, whole.end());
-  revisions[0].set_first_step(0);
-  return revisions;
-}
-
-// The parent's timeline, up to the step or with its pending revisions, and the change from the step
-// on.
-absl::StatusOr<Timeline> ForkTimeline(const RevisionMessages& parent,
-                                      const v1::ForkJobRequest& request, int64_t step,
-                                      const Caller& caller) {
-  NIBBLE_ASSIGN_OR_RETURN(Timeline timeline, ToTimeline(From(step, parent)));
-  if (!request.with_pending()) {
-    std::vector<Revision> begun = timeline.revisions();
-    std::erase_if(begun, [step](const Revision& r) { return r.first_step > step; });
-    NIBBLE_ASSIGN_OR_RETURN(timeline, Timeline::FromRevisions(std::move(begun)));
-  }
-  if (!request.has_change()) return timeline;
-  NIBBLE_RETURN_IF_ERROR(timeline
-                             .Append(-1, FromMessage(request.change()), step, step, caller.author,
-                                     std::max<int64_t>(0, caller.now_unix_ms), request.reason())
-                             .status());
-  return timeline;
-}
-
-// Fields of the spec that a fork may have otherwise than its parent, with the fields in them: they
-// change neither the model, its data and recipe, nor where the fork runs.
-constexpr const char* kForkFields[] = {"training.stop_at",
-                                       "training.repeat",
-                                       "training.validate_every",
-                                       "training.validation_batches",
-                                       "checkpoints",
-                                       "early_stop",
-                                       "guards",
-                                       "metrics",
-                                       "notify"};
-
-// The parent's spec with the settings of the fork, which begins at `step`.
-absl::StatusOr<JobSpec> ForkSpec(const std::string& parent, const v1::ForkJobRequest& request,
-                                 int64_t step) {
-  for (const std::string& setting : request.settings()) {
-    const std::string field = setting.substr(0, setting.find('='));
-    const bool allowed = std::any_of(
-        std::begin(kForkFields), std::end(kForkFields), [&field](const std::string& known) {
-          return field == known || absl::StartsWith(field, absl::StrCat(known, "."));
-        });
-    if (!allowed) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "settings: '", Clip(setting, kMaxNameBytes),
-          "' does not set a field that may differ in a fork: ", absl::StrJoin(kForkFields, ", ")));
-    }
-  }
-  NIBBLE_ASSIGN_OR_RETURN(JobSpec spec, ParseJobSpec(parent));
-  if (request.settings().empty()) return spec;
-  const std::vector<std::string> settings(request.settings().begin(), request.settings().end());
-  // With every field written, no default follows from a setting.
-  NIBBLE_ASSIGN_OR_RETURN(spec, ParseJobSpec(ToYaml(spec), settings));
-  if (EndStep(spec) <= step) {
-    return absl::InvalidArgumentError(absl::StrCat("training.stop_at: ", EndStep(spec),
-                                                   " leaves no step after the checkpoint of step ",
-                                                   step));
-  }
-  return spec;
-}
-
-absl::Status Fork(const State& state, const v1::ForkJobRequest& request, const Caller& caller,
-                  v1::Update& update, v1::ForkJobResponse& response) {
-  const v1::JobRecord* const parent = state.FindJob(request.checkpoint().job());
-  if (parent == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat("checkpoint.job: there is no '", request.checkpoint().job(), "'"));
-  }
-  NIBBLE_ASSIGN_OR_RETURN(const v1::CheckpointRef from,
-                          FindCheckpoint(state, request.checkpoint(), "checkpoint"));
-  NIBBLE_ASSIGN_OR_RETURN(
-      JobSpec spec, ForkSpec(state.FindSpec(parent->id())->spec_yaml(), request, from.step()));
-  NIBBLE_ASSIGN_OR_RETURN(const Timeline timeline, ForkTimeline(WholeTimeline(state, parent->id()),
-                                                                request, from.step(), caller));
-  if (!request.name().empty()) spec.name = request.name();
-  // The timeline decides when each recipe is in effect; the parent's planned changes would
-  // contradict it.
-  if (!request.with_pending()) spec.changes.clear();
-  // The fork starts from the parent's checkpoint, even if the parent itself had init_from.
-  spec.init_from = {};
-  NIBBLE_RETURN_IF_ERROR(Validate(spec));
-  NIBBLE_ASSIGN_OR_RETURN(
-      v1::JobScheduling scheduling,
-      Complete(request.has_scheduling() ? request.scheduling() : parent->scheduling(), spec));
-  NIBBLE_RETURN_IF_ERROR(SetProject(caller, scheduling));
-  NIBBLE_RETURN_IF_ERROR(CheckTimeline(timeline, 0, spec, scheduling.allowed_ranks()));
-  v1::JobSubmitted& submitted = AddSubmission(state, spec.name, caller, update);
-  submitted.set_spec_yaml(ToYaml(spec));
-  *submitted.mutable_shape() = parent->shape();
-  submitted.mutable_shape()->set_steps(EndStep(spec));
-  submitted.mutable_shape()->set_decay_first_step(
-      std::min(MakeScheduleFacts(spec).decay_first_step, EndStep(spec)));
-  *submitted.mutable_scheduling() = std::move(scheduling);
-  *submitted.mutable_restart_policy() =
-      request.has_restart_policy() ? request.restart_policy() : parent->restart_policy();
-  *submitted.mutable_origin()->mutable_checkpoint() = from;
-  *submitted.mutable_revisions() = ToMessages(timeline);
-  submitted.set_reason(request.reason());
-  NIBBLE_RETURN_IF_ERROR(AddTargets(spec, caller, submitted));
-  Describe(submitted, caller, *response.mutable_job());
+  NIBBLE_RETURN_IF_ERROR(decide::AddTargets(spec, caller, submitted));
+  decide::DescribeSubmitted(submitted, caller, *response.mutable_job());
   return absl::OkStatus();
 }
 
@@ -396,15 +285,6 @@ absl::StatusOr<Decision<v1::SubmitJobResponse>> Decide(const State& state,
       state, request, caller, [&](v1::Update& update, v1::SubmitJobResponse& response) {
         return Submit(state, request, caller, update, response);
       });
-}
-
-absl::StatusOr<Decision<v1::ForkJobResponse>> Decide(const State& state,
-                                                     const v1::ForkJobRequest& request,
-                                                     const Caller& caller) {
-  return decide::Once<v1::ForkJobResponse>(state, request, caller,
-                                           [&](v1::Update& update, v1::ForkJobResponse& response) {
-                                             return Fork(state, request, caller, update, response);
-                                           });
 }
 
 MaybeUpdate DecideForget(const State& state, const Caller& caller) {

@@ -387,6 +387,7 @@ TEST_F(InitFromTest, AForkOfAJobWithInitFromStartsFromTheForkedCheckpoint) {
   request.set_request_id(cluster_.Id());
   request.mutable_checkpoint()->set_job(job->id());
   request.mutable_checkpoint()->set_step(10);
+  request.add_settings("training.repeat=1");
   const auto fork = cluster_.Do<v1::ForkJobResponse>(request);
   ASSERT_EQ(fork.status(), absl::OkStatus());
   EXPECT_FALSE(fork->job().origin().weights_only());

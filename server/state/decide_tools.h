@@ -1,5 +1,6 @@
 // Shared by the decisions: building updates, and carrying out each request once. Defined in
-// decide_requests.cc; AddFailure in decide_failure.cc, AddStop in decide_attempt.cc.
+// decide_requests.cc; AddFailure in decide_failure.cc, AddStop in decide_attempt.cc, those of new
+// jobs in decide_submit.cc.
 //
 // Thread-safety: pure functions.
 #ifndef NIBBLE_SERVER_STATE_DECIDE_TOOLS_H_
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "common/status_macros.h"
 #include "google/protobuf/message.h"
+#include "job/job_spec.h"
 #include "server/state/decide.h"
 #include "server/state/limits.h"
 
@@ -60,6 +62,20 @@ struct Rollback {
 // nothing changes. Errors as CheckTimeline; ResourceExhausted if the timeline has no room.
 absl::StatusOr<v1::RecipeRevised> SaferRecipe(const State& state, const v1::JobRecord& job,
                                               const Rollback& rollback);
+
+// Of submitted and forked jobs. The scheduling with every field set; InvalidArgument if a world
+// size does not divide a step's sequences evenly.
+absl::StatusOr<v1::JobScheduling> CompleteScheduling(v1::JobScheduling scheduling,
+                                                     const JobSpec& spec);
+// The project of a new job: the wanted one, or the caller's if it has one alone.
+absl::Status SetProject(const Caller& caller, v1::JobScheduling& scheduling);
+// Adds the fact, with the id and name of the job.
+v1::JobSubmitted& AddSubmission(const State& state, const std::string& name, const Caller& caller,
+                                v1::Update& update);
+// FailedPrecondition names a URL that may not be posted to.
+absl::Status AddTargets(const JobSpec& spec, const Caller& caller, v1::JobSubmitted& submitted);
+// Describes the job in the answer itself: a dry run makes no entity to view.
+void DescribeSubmitted(const v1::JobSubmitted& submitted, const Caller& caller, v1::Job& job);
 
 // Adds the consequences of an attempt that stopped as requested.
 void AddStop(const v1::JobRecord& job, const std::string& reason, v1::Update& update);

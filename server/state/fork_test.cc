@@ -12,7 +12,9 @@ namespace nibble {
 namespace {
 
 using Code = absl::StatusCode;
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::Pair;
 
 // A job that runs, whose recipe changes at steps 40 and 900, with a checkpoint at step 100.
@@ -62,7 +64,7 @@ TEST_F(ForkTest, AForkIsANewJobWithTheParentsTimelineUpToTheStep) {
   const auto response = cluster_.Do<v1::ForkJobResponse>(Fork());
   ASSERT_EQ(response.status(), absl::OkStatus());
   const std::string fork = response->job().id();
-  EXPECT_EQ(fork, "train-2");
+  EXPECT_EQ(fork, "train-fork1-2");
   EXPECT_THAT(Revisions(fork), ElementsAre(Pair(1, 0), Pair(2, 40), Pair(3, 100)));
   EXPECT_THAT(Revisions(job_), ElementsAre(Pair(1, 0), Pair(2, 40), Pair(3, 900)));
   const auto& ours = cluster_.state().FindTimeline(fork)->revisions();
@@ -171,6 +173,118 @@ TEST_F(ForkTest, AForkThatTrainsAnotherModelOrNoStepIsRefused) {
     EXPECT_EQ(cluster_.Do<v1::ForkJobResponse>(request).status().code(), Code::kInvalidArgument)
         << setting;
   }
+}
+
+TEST_F(ForkTest, AForkWithoutANameGetsOneThatNoJobHas) {
+  const auto name = [this](const std::string& parent) {
+    v1::ForkJobRequest request = Fork();
+    request.mutable_checkpoint()->set_job(parent);
+    request.mutable_checkpoint()->set_step(-1);
+    const auto response = cluster_.Do<v1::ForkJobResponse>(request);
+    EXPECT_EQ(response.status(), absl::OkStatus());
+    return response.ok() ? response->job().name() : "";
+  };
+  EXPECT_EQ(name(job_), "train-fork1");
+  EXPECT_EQ(name(job_), "train-fork2");
+  // The id of a job that a user named so is not mistaken for a name.
+  EXPECT_EQ(cluster_.Submit(1, "train-fork3"), "train-fork3-4");
+  EXPECT_EQ(name(job_), "train-fork4");
+  // A fork of a fork is no fork-fork.
+  const std::string fork = "train-fork1-2";
+  ASSERT_EQ(cluster_.ReportAll(job_, v1::RANK_PHASE_SUCCEEDED, 1000), absl::OkStatus());
+  ASSERT_EQ(cluster_.Start(fork), absl::OkStatus());
+  ASSERT_EQ(cluster_.Checkpoint(fork, 150), absl::OkStatus());
+  v1::ForkJobRequest again = Fork();
+  again.mutable_checkpoint()->set_job(fork);
+  again.mutable_checkpoint()->set_step(150);
+  again.mutable_change()->mutable_set(0)->set_field("dgrad");
+  const auto second = cluster_.Do<v1::ForkJobResponse>(again);
+  ASSERT_EQ(second.status(), absl::OkStatus());
+  EXPECT_EQ(second->job().name(), "train-fork5");
+}
+
+TEST_F(ForkTest, AForkThatWouldRepeatItsParentIsRefusedWithTheRemedy) {
+  const auto fork = [this](const std::string& field, const std::string& value) {
+    v1::ForkJobRequest request = Fork();
+    request.clear_change();
+    request.set_with_pending(true);
+    if (!field.empty()) {
+      v1::FieldSetting& setting = *request.mutable_change()->add_set();
+      setting.set_field(field);
+      setting.set_value(value);
+    }
+    return request;
+  };
+  const absl::Status none = cluster_.Do<v1::ForkJobResponse>(fork("", "")).status();
+  EXPECT_EQ(none.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(none.message()),
+              AllOf(HasSubstr("would repeat train-1 from step 100 bit for bit"),
+                    HasSubstr("--set FIELD=VALUE"), HasSubstr("--spec training.repeat=1")));
+  // What the recipe has already is no difference, nor are name, priority and queue.
+  v1::ForkJobRequest same = fork("fprop", "bf16");
+  same.set_name("other");
+  *same.mutable_scheduling() = cluster_.Job(job_).scheduling();
+  same.mutable_scheduling()->set_priority(7);
+  EXPECT_EQ(cluster_.Do<v1::ForkJobResponse>(same).status().code(), Code::kInvalidArgument);
+  // Without a later revision of its parent, other than in name, it does something else, and so it
+  // does on other ranks.
+  v1::SetRecipeRequest later;
+  later.set_request_id(cluster_.Id());
+  later.set_job(job_);
+  later.set_expected_revision(-1);
+  later.set_at("step:950");
+  *later.mutable_change() = fork("dgrad", "bf16").change();
+  v1::ForkJobRequest without = fork("", "");
+  without.set_with_pending(false);
+  EXPECT_EQ(cluster_.Do<v1::ForkJobResponse>(without).status().code(), Code::kInvalidArgument);
+  ASSERT_EQ(cluster_.Do<v1::SetRecipeResponse>(later).status(), absl::OkStatus());
+  EXPECT_EQ(cluster_.Do<v1::ForkJobResponse>(without).status(), absl::OkStatus());
+  v1::ForkJobRequest narrow = fork("", "");
+  *narrow.mutable_scheduling() = cluster_.Job(job_).scheduling();
+  narrow.mutable_scheduling()->clear_allowed_ranks();
+  narrow.mutable_scheduling()->add_allowed_ranks(1);
+  EXPECT_EQ(cluster_.Do<v1::ForkJobResponse>(narrow).status(), absl::OkStatus());
+  v1::ForkJobRequest resampled = fork("", "");
+  resampled.add_settings("training.repeat=1");
+  EXPECT_EQ(cluster_.Do<v1::ForkJobResponse>(resampled).status(), absl::OkStatus());
+  // The fork of a job that ended early continues it.
+  v1::KillJobRequest kill;
+  kill.set_request_id(cluster_.Id());
+  kill.set_job(job_);
+  ASSERT_EQ(cluster_.Do<v1::KillJobResponse>(kill).status(), absl::OkStatus());
+  EXPECT_EQ(cluster_.Do<v1::ForkJobResponse>(fork("", "")).status(), absl::OkStatus());
+}
+
+TEST_F(ForkTest, AForkOfTheLastStepIsRefusedWithTheRemedy) {
+  ASSERT_EQ(cluster_.Checkpoint(job_, 1000), absl::OkStatus());
+  v1::ForkJobRequest request = Fork();
+  request.mutable_checkpoint()->set_step(-1);
+  const absl::Status status = cluster_.Do<v1::ForkJobResponse>(request).status();
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("checkpoint.step: 1000 leaves no step before the end of the fork, "
+                              "1000; choose an earlier checkpoint"),
+                    HasSubstr("'nibble checkpoint list train-1'")));
+}
+
+TEST_F(ForkTest, AForkMayChangeThePresetAndKeepsWhatIsSetOverIt) {
+  v1::ForkJobRequest request = Fork();
+  v1::FieldSetting& setting = *request.mutable_change()->add_set();
+  setting.set_field("preset");
+  setting.set_value("mxfp4");
+  const auto response = cluster_.Do<v1::ForkJobResponse>(request);
+  ASSERT_EQ(response.status(), absl::OkStatus());
+  const v1::Recipe& recipe =
+      cluster_.state().FindTimeline(response->job().id())->revisions().rbegin()->recipe();
+  EXPECT_EQ(recipe.preset(), "mxfp4");
+  ASSERT_EQ(recipe.set_size(), 2);
+  EXPECT_EQ(recipe.set(0).field(), "fprop");  // the parent's, since step 40
+  EXPECT_EQ(recipe.set(1).field(), "wgrad");
+  request.set_request_id(cluster_.Id());
+  request.mutable_change()->mutable_set(1)->set_value("mxfp5");
+  const absl::Status unknown = cluster_.Do<v1::ForkJobResponse>(request).status();
+  EXPECT_EQ(unknown.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("preset: 'mxfp5'"));
 }
 
 }  // namespace

@@ -180,6 +180,8 @@ class Chaos {
     v1::ForkJobRequest request;
     *request.mutable_checkpoint() = AnyCheckpoint();
     request.set_with_pending(Below(2) == 0);
+    // Otherwise it may be refused for repeating its parent.
+    if (Below(4) != 0) request.add_settings(absl::StrCat("training.repeat=", 1 + Below(3)));
     Ask<v1::ForkJobResponse>(request);
   }
   void Pin() {

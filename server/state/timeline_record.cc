@@ -184,9 +184,9 @@ absl::Status CheckTimeline(const Timeline& timeline, int64_t known, JobSpec spec
       if (revision.number <= known || !revision.refused.empty()) continue;
       const absl::Status status = CheckRecipe(revision.recipe, outline, spec);
       if (status.ok()) continue;
-      return absl::Status(status.code(),
-                          absl::StrCat("revision ", revision.number, " with ", world,
-                                       world == 1 ? " rank: " : " ranks: ", status.message()));
+      return absl::InvalidArgumentError(
+          absl::StrCat("revision ", revision.number, " with ", world,
+                       world == 1 ? " rank: " : " ranks: ", status.message()));
     }
   }
   return absl::OkStatus();

@@ -113,6 +113,63 @@ TEST_F(JobLogsTest, MetricsAreTheLastFiguresOfEachStepInEveryForm) {
               HasSubstr("--to-step: 2 is below --from-step, 3"));
 }
 
+// Jobs a and b of one worker, which has reported steps 0 to 2; the coordinator has been restarted
+// since, which loses its samples.
+class RestartedTest : public RemoteClusterTest {
+ protected:
+  void MakeSteps(const std::string& address, bool killed) {
+    a_ = cluster_.Submit("a", 1);
+    b_ = cluster_.Submit("b", 1);
+    RunningWorker worker(cluster_);
+    worker.report.mutable_identity()->set_address(address);
+    worker.Run();
+    worker.ReportSteps(0, {5.5, 5.25, 5});
+    if (killed) {
+      for (const std::string& job : {a_, b_}) Out({"job", "kill", job});
+    } else {
+      worker.ReportPhase(v1::RANK_PHASE_SUCCEEDED, 1000);
+    }
+    cluster_.Stop();
+    cluster_.Start();
+  }
+
+  std::string a_, b_;
+};
+
+TEST_F(RestartedTest, LossesComeFromTheEventLogs) {
+  Daemon daemon;
+  MakeSteps(daemon.address(), /*killed=*/true);
+  EXPECT_EQ(Out({"job", "compare", a_, b_, "-o", "csv"}),
+            "step,a-1,b-2,percent:b-2\n0,5.5,5.5,0\n1,nan,nan,nan\n2,5,5,0\n");
+  const Outcome watched = Nibble({"job", "watch", a_, "--reference", b_});
+  EXPECT_EQ(watched.exit_code, 103) << watched.err;
+  EXPECT_THAT(watched.err, Not(HasSubstr("missing")));
+}
+
+TEST_F(RestartedTest, StepsThatNoPlaceHasAreNamedWithTheWorkerThatIsAbsent) {
+  MakeSteps("127.0.0.1:1", /*killed=*/false);
+  // Every tenth step is logged, and the last one.
+  const std::string missing =
+      "a-1: the losses of 101 steps are missing, 0 to 999: the event log of worker w1, which ran "
+      "rank 0 in attempt 1, could not be read: ";
+  EXPECT_THAT(Err(102, {"job", "compare", a_, b_, "--timeout", "1"}),
+              AllOf(HasSubstr("a-1 has no known losses"), HasSubstr(missing),
+                    HasSubstr("b-2: the losses of 101 steps are missing")));
+  const Outcome watched = Nibble({"job", "watch", b_, "--reference", a_, "--timeout", "1"});
+  EXPECT_THAT(watched.err, HasSubstr(missing));
+  const Outcome made =
+      Nibble({"job", "report", a_, "--timeout", "1", "-o", ::testing::TempDir() + "absent.html"});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("0 steps, 101 missing, 0 precision samples"));
+  EXPECT_THAT(made.err, HasSubstr(missing));
+}
+
+TEST_F(RestartedTest, AKilledJobWhoseLogIsAbsentHasNoKnownLosses) {
+  MakeSteps("127.0.0.1:1", /*killed=*/true);
+  EXPECT_THAT(Err(102, {"job", "compare", a_, b_, "--timeout", "1"}),
+              HasSubstr("a-1: no losses are known: the event log of worker w1"));
+}
+
 TEST_F(JobLogsTest, ATraceIsOneArrayOfTheEventsOfAllWorkers) {
   Daemon daemon;
   const std::string job = cluster_.Submit();

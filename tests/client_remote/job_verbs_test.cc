@@ -146,11 +146,26 @@ TEST_F(JobVerbsTest, AUniquePrefixNamesAJob) {
   EXPECT_THAT(described.out, HasSubstr("other-2"));
   EXPECT_THAT(described.err, HasSubstr("'oth' is other-2"));
   cluster_.Submit("train");
-  EXPECT_THAT(Err(1, {"job", "kill", "train"}),
-              HasSubstr("job: 'train' matches train-3 (queued), train-1 (queued)"));
+  EXPECT_THAT(Err(1, {"job", "kill", "tra"}),
+              HasSubstr("job: 'tra' matches train-3 (queued), train-1 (queued)"));
   const Outcome none = Nibble({"job", "describe", "trian-3"});
   EXPECT_EQ(none.exit_code, 102);
   EXPECT_THAT(none.err, HasSubstr("did you mean 'train-"));
+}
+
+TEST_F(JobVerbsTest, ANameIsItsOnlyUnfinishedJobOrElseItsNewestAndTheCommandSaysSo) {
+  const std::string first = cluster_.Submit("train");
+  const std::string second = cluster_.Submit("train");
+  ASSERT_EQ(Nibble({"job", "kill", second}).exit_code, 0);
+  const Outcome unfinished = Nibble({"job", "priority", "train", "3"});
+  EXPECT_EQ(unfinished.exit_code, 0);
+  EXPECT_THAT(unfinished.out, HasSubstr(first + " is queued"));
+  EXPECT_THAT(unfinished.err,
+              HasSubstr("'train' is train-1, the only unfinished of 2 jobs with this name"));
+  ASSERT_EQ(Nibble({"job", "kill", first}).exit_code, 0);
+  const Outcome newest = Nibble({"job", "events", "train", "-o", "json"});
+  EXPECT_THAT(newest.err, HasSubstr("'train' is train-2, the newest of 2 jobs with this name"));
+  EXPECT_THAT(newest.out, HasSubstr("train-2"));
 }
 
 TEST_F(JobVerbsTest, ListsAreFiltered) {
@@ -275,9 +290,57 @@ TEST_F(JobVerbsTest, AForkStartsFromACheckpointUnderAChangedRecipe) {
   EXPECT_EQ(forked["scheduling"]["priority"], 2);
   EXPECT_EQ(forked["scheduling"]["allowed_ranks"], nlohmann::json::parse("[1, 2, 4, 8, 16]"));
   EXPECT_EQ(forked["latest_revision"], 2);
-  EXPECT_EQ(Nibble({"job", "fork", job}).out, "train-3\n");  // the newest checkpoint
+  // From the newest checkpoint, with a name of its own.
+  EXPECT_EQ(Nibble({"job", "fork", job, "--set", "dgrad=bf16"}).out, "train-fork1-3\n");
   EXPECT_THAT(Err(1, {"job", "fork", job, "--set", "fprop=bf61"}), HasSubstr("fprop"));
   EXPECT_EQ(Nibble({"job", "fork", job, "--at-step", "77"}).exit_code, 102);
+}
+
+TEST_F(JobVerbsTest, AForkNamesTheRevisionsOfItsParentThatItDoesNotCopy) {
+  const std::string job = cluster_.Submit();
+  for (const char* change : {"fprop=bf16", "dgrad=bf16"}) {
+    // The first one is superseded: it is not named.
+    ASSERT_EQ(Nibble({"recipe", "set", job, change, "--at", "step:800"}).exit_code, 0);
+  }
+  RunningWorker worker(cluster_);
+  worker.Run();
+  worker.Obey(100);
+  worker.Store(100);
+  const std::vector<std::string> fork = {"job", "fork", job, "--set", "wgrad=bf16"};
+  const auto with = [&fork](const std::string& option) {
+    std::vector<std::string> words = fork;
+    words.push_back(option);
+    return words;
+  };
+  const std::string dropped =
+      "not copied from train-1: revision 3 from step 800 (nvfp4, fprop=bf16, dgrad=bf16); "
+      "--with-pending copies revisions of later steps";
+  const Outcome dry = Nibble(with("--dry-run"));
+  EXPECT_THAT(dry.err, HasSubstr(dropped));
+  EXPECT_THAT(dry.err, Not(HasSubstr("revision 2")));
+  const Outcome forked = Nibble(fork);
+  EXPECT_EQ(forked.out, "train-fork1-2\n");
+  EXPECT_THAT(forked.err, HasSubstr(dropped));
+  const Outcome whole = Nibble(with("--with-pending"));
+  EXPECT_EQ(whole.out, "train-fork2-3\n");
+  EXPECT_THAT(whole.err, Not(HasSubstr("not copied")));
+  EXPECT_THAT(Err(1, {"job", "fork", job, "--with-pending"}),
+              HasSubstr("would repeat train-1 from step 100 bit for bit"));
+}
+
+TEST_F(JobVerbsTest, APresetIsSetBySubmitAndFork) {
+  const std::string job =
+      Out({"job", "submit", RemoteCluster::SpecFile(), "--set", "preset=mxfp4"});
+  EXPECT_EQ(Json({"recipe", "get", "train"})["revision"]["recipe"]["preset"], "mxfp4");
+  RunningWorker worker(cluster_);
+  worker.Run();
+  worker.Obey(100);
+  worker.Store(100);
+  EXPECT_EQ(Out({"job", "fork", "train", "--set", "preset=mxfp8"}), "train-fork1-2\n");
+  const nlohmann::json forked = Json({"recipe", "get", "train-fork1", "--revision", "2"});
+  EXPECT_EQ(forked["revision"]["recipe"]["preset"], "mxfp8");
+  EXPECT_THAT(Err(1, {"job", "fork", "train-1", "--set", "preset=mxfp9"}),
+              HasSubstr("preset: 'mxfp9' is not known; nearest: 'mxfp"));
 }
 
 TEST_F(JobVerbsTest, AJobWithInitialWeightsNamesTheirOrigin) {
@@ -327,8 +390,10 @@ TEST_F(JobVerbsTest, AReportOfAJobWhoseEventLogIsUnreachableHasTheCoordinatorsSa
   const Outcome made = Nibble({"job", "report", a, "--compare", b, "-o", path, "--timeout", "1"});
   EXPECT_EQ(made.exit_code, 0) << made.err;
   EXPECT_THAT(made.out, AllOf(HasSubstr("wrote " + path), HasSubstr("3 steps, 0 precision")));
-  EXPECT_THAT(made.err, HasSubstr("the event log of worker w1 could not be read; curves are from "
-                                  "the coordinator's samples"));
+  EXPECT_THAT(made.err,
+              AllOf(HasSubstr("the event log of worker w1, which ran rank 0 in attempt 1, "
+                              "could not be read: "),
+                    HasSubstr(". Its steps are the coordinator's samples")));
   std::ifstream file(path);
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   EXPECT_THAT(page, AllOf(HasSubstr("\"loss\":[[0,1,2],[5,4.5,4]]"), HasSubstr("</html>")));

@@ -17,6 +17,7 @@ namespace nibble {
 namespace {
 
 using nlohmann::json;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // The data in the page.
@@ -71,6 +72,33 @@ TEST(JobReport, HasTheLossesAndThePrecisionOfTheEventLogAcrossARestart) {
   bool restarted = false;
   for (const json& mark : report["marks"]) restarted |= mark["kind"] == "restart";
   EXPECT_TRUE(restarted);
+}
+
+TEST(JobCompare, ReadsTheEventLogsAfterARestartOfTheCoordinatorAndNamesAnAbsentWorker) {
+  ClusterBed bed({.workers = 1});
+  const std::string run = bed.Submit({.name = "run", .steps = 60});
+  const std::string other = bed.Submit({.name = "other", .steps = 60, .recipe = "bf16"});
+  bed.ExpectState(run, v1::JOB_STATE_SUCCEEDED);
+  bed.ExpectState(other, v1::JOB_STATE_SUCCEEDED);
+  const std::string command =
+      absl::StrCat(NibbleProgram(), " job compare ", run, " ", other, " --server ", bed.address());
+  const ShellResult before = Shell(absl::StrCat(command, " -o csv"));
+  ASSERT_EQ(before.code, 0) << before.text;
+  bed.Kill("coordinator");
+  bed.Restart("coordinator");
+  const ShellResult after = Shell(absl::StrCat(command, " -o csv --timeout 20"));
+  EXPECT_EQ(after.code, 0);
+  EXPECT_EQ(after.text, before.text);
+
+  bed.Kill("worker-1");
+  const ShellResult absent = Shell(absl::StrCat(command, " --timeout 2 2>&1"));
+  EXPECT_EQ(absent.code, 102);
+  EXPECT_THAT(absent.text,
+              AllOf(HasSubstr(absl::StrCat(run,
+                                           ": the losses of 60 steps are missing, 0 to 59: "
+                                           "the event log of worker worker-1, which ran "
+                                           "rank 0 in attempt 1, could not be read")),
+                    HasSubstr(absl::StrCat(other, ": the losses of "))));
 }
 
 }  // namespace

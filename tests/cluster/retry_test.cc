@@ -182,6 +182,7 @@ TEST_P(Retry, EveryChangeOfACheckpointIsMadeOnce) {
   v1::ForkJobRequest fork;
   *fork.mutable_checkpoint() = next;
   fork.set_name("fork");
+  fork.add_settings("training.repeat=1");
   const std::string forked = LoseAndRetry(kForkJob, fork).job().id();
   EXPECT_EQ(bed_.Describe(forked).origin().checkpoint().step(), next.step());
 }

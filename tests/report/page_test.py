@@ -56,7 +56,7 @@ class PageTest(unittest.TestCase):
         data = json.loads(self.browser.run("document.getElementById('data').textContent"))
         self.assertEqual(facts["Steps"], "300")
         self.assertEqual(facts["Loss"], f"{data['jobs'][0]['loss'][1][-1]:.4f}")
-        self.assertEqual(facts["Loss against bf16-6"], "+1.01 %")
+        self.assertEqual(facts["Loss against bf16-6"], "+1.01 ± 0.00 %")
         self.assertEqual(facts["Validation loss"], "2.7100")
 
     def test_every_section_is_there(self):
@@ -82,6 +82,8 @@ class PageTest(unittest.TestCase):
     def test_dragging_zooms_every_chart_and_a_double_click_shows_the_whole_run(self):
         self.open(self.small)
         range_text = "document.getElementById('range').textContent"
+        self.browser.run("Charts.reset()")
+        self.browser.settle()
         self.assertEqual(self.browser.run(range_text), "steps 0 to 299")
         left, top, width, height = self.box(CHART)
         y = top + height / 2
@@ -100,8 +102,22 @@ class PageTest(unittest.TestCase):
         self.browser.settle()
         self.assertEqual(self.browser.run(range_text), "steps 0 to 299")
 
+    def test_the_charts_begin_at_the_end_of_the_warm_up(self):
+        self.open(self.small)
+        self.assertEqual(self.browser.run("document.getElementById('range').textContent"), "steps 6 to 299")
+        self.browser.run("document.querySelector('#zoom button:last-child').click()")
+        self.browser.settle()
+        self.assertEqual(self.browser.run("document.getElementById('range').textContent"), "steps 0 to 299")
+
+    def test_every_compared_job_has_its_recipe_bar(self):
+        self.open(self.small)
+        bars = self.browser.run("[...document.querySelectorAll('svg[aria-label=\"Recipe over the run\"]')].map(bar => bar.querySelectorAll('rect.segment').length)")
+        self.assertEqual(bars, [2, 1])
+        self.assertIn("bf16-6", self.browser.run("[...document.querySelectorAll('.scale .key')].map(key => key.textContent)"))
+
     def test_the_axis_can_be_tokens(self):
         self.open(self.small)
+        self.browser.run("Charts.reset()")
         self.browser.run("document.querySelector('#axis button:last-child').click()")
         self.browser.settle()
         self.assertEqual(self.browser.run("document.getElementById('range').textContent"), "4.096k to 1.229M tokens")

@@ -552,12 +552,13 @@ const Charts = (() => {
   }
 
   // The recipe to scale, and below it what happened. segments(): {from, to, title, lines, color};
-  // marks(): {x, kind: "checkpoint", "restart" or "guard", text}.
+  // marks(): {x, kind: "checkpoint", "restart" or "guard", text}; null: only the recipe.
   class Timeline extends Base {
     constructor(host, segments, marks) {
-      super(host, 56);
+      super(host, marks ? 56 : 28);
       this.segments = segments;
-      this.marks = marks;
+      this.marks = marks || (() => []);
+      this.hasMarks = marks !== null;
       this.clipPad = 7;
       this.label = "Recipe over the run";
     }
@@ -565,7 +566,7 @@ const Charts = (() => {
       this.begin();
       const group = svg("g", { "clip-path": `url(#${this.clipId()})` });
       this.svg.append(svg("text", { x: this.l - 7, y: 18, "text-anchor": "end" }, "recipe"));
-      this.svg.append(svg("text", { x: this.l - 7, y: 45, "text-anchor": "end" }, "marks"));
+      if (this.hasMarks) this.svg.append(svg("text", { x: this.l - 7, y: 45, "text-anchor": "end" }, "marks"));
       for (const segment of this.segments()) {
         const from = Math.max(this.px(segment.from), this.l), to = Math.min(this.px(segment.to), this.r);
         if (to <= this.l || from >= this.r) continue;
@@ -576,7 +577,7 @@ const Charts = (() => {
           group.append(svg("text", { class: "segment-label", x: from + 6, y: 18 }, title));
         }
       }
-      group.append(svg("line", { class: "grid", x1: this.l, x2: this.r, y1: 41, y2: 41 }));
+      if (this.hasMarks) group.append(svg("line", { class: "grid", x1: this.l, x2: this.r, y1: 41, y2: 41 }));
       let occupied = -Infinity;
       for (const mark of this.marks()) {
         const x = this.px(mark.x);

@@ -56,6 +56,10 @@
   if (drawable) {
     view.full = { steps: [first, last], tokens: [least, Math.max(most, least + 1)] };
     view.range = view.full[view.axis].slice();
+    // From the end of the warm-up, at the highest learning rate: the losses before it would flatten the rest.
+    const [steps, rates] = data.learning_rate;
+    const warm = steps[rates.indexOf(Math.max(...rates))];
+    if (warm > first && warm < (first + last) / 2) view.range[0] = place(warm);
   }
   const axis = document.getElementById("axis"), zoom = document.getElementById("zoom"), range = document.getElementById("range");
   for (const name of ["steps", "tokens"]) {
@@ -108,7 +112,7 @@
   // ---- Loss -----------------------------------------------------------------------------------
 
   const restarts = () => data.marks.filter((mark) => mark.kind === "restart").map((mark) => place(mark.step));
-  const changes = () => data.timeline.slice(1).map((revision) => place(revision.first));
+  const changes = () => own.timeline.slice(1).map((revision) => place(revision.first));
 
   if (drawable) {
     const node = section("Loss", data.texts.loss);
@@ -148,14 +152,21 @@
     });
     keys.append(el("span", { class: "gap" }), fit, log);
     node.append(keys, chart.host);
-    const segments = () => data.timeline.map((revision, i) => ({
-      from: place(revision.first),
-      to: i + 1 < data.timeline.length ? place(data.timeline[i + 1].first) : Math.max(place(data.job.steps), view.full[view.axis][1]),
-      title: `${revision.number} · ${revision.title}`, lines: revision.lines, color: `var(--r${i % 6})`,
-    }));
+    const segments = (job) => () => {
+      const at = (step) => (view.axis === "steps" ? step : toTokens(job, step));
+      return job.timeline.map((revision, i) => ({
+        from: at(revision.first),
+        to: i + 1 < job.timeline.length ? at(job.timeline[i + 1].first) : Math.max(at(job.steps), job === own ? view.full[view.axis][1] : 0),
+        title: `${revision.number} · ${revision.title}`, lines: revision.lines, color: `var(--r${i % 6})`,
+      }));
+    };
     const marks = () => data.marks.map((mark) => ({ x: place(mark.step), kind: mark.kind, text: mark.text }));
-    new Charts.Timeline(host(node), segments, marks);
+    new Charts.Timeline(host(node), segments(own), marks);
     node.append(el("div", { class: "scale" }, "Marks: ◆ checkpoint, × restart, ▲ guard"));
+    data.jobs.slice(1).forEach((job, i) => {
+      node.append(el("div", { class: "scale" }, el("span", { class: "key" }, el("i", { style: `background:${color(i + 1)}` }), job.id)));
+      new Charts.Timeline(host(node), segments(job), null);
+    });
   }
 
   if (data.difference.series.length > 0) {
