@@ -63,7 +63,7 @@ std::string ListText(const Place& prefix) {
 absl::Status PutCopies(ObjectStore& store, const Place& prefix, const CopyList& copies) {
   json list = {{"version", kCopiesVersion}, {"copies", copies.names}};
   if (!copies.store.empty()) list["store"] = copies.store;
-  return store.Put(Below(prefix, kCopiesName), list.dump(1) + "\n");
+  return store.Put(Below(prefix, kCopiesName), list.dump(1) + "\n").status();
 }
 
 // Empty if there is no list; errors as ListCopies.
@@ -141,10 +141,10 @@ absl::StatusOr<std::vector<std::string>> AddCopy(ObjectStore& store, const Place
   names.erase(names.begin(), names.begin() + static_cast<ptrdiff_t>(beyond));
   // First the list: it names complete copies only.
   NIBBLE_RETURN_IF_ERROR(PutCopies(store, prefix, copies));
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> keys, store.List(Below(prefix, "")));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<Listed> objects, store.List(Below(prefix, "")));
   std::set<std::string> removed;
-  for (const std::string& key : keys) {
-    const std::string directory = DirectoryBelow(prefix, key);
+  for (const Listed& object : objects) {
+    const std::string directory = DirectoryBelow(prefix, object.key);
     if (IsCopyName(directory) && std::find(names.begin(), names.end(), directory) == names.end()) {
       removed.insert(directory);
     }

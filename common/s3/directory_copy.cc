@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -13,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/files/files.h"
 #include "common/files/staged_file.h"
 #include "common/status_macros.h"
@@ -115,6 +117,35 @@ absl::StatusOr<std::vector<File>> ReadList(const std::string& text, const Place&
   return files;
 }
 
+// DataLoss, naming the object, unless the store lists each with the bytes that were sent, and with
+// the ETag of its answer: a store may have answered well and kept less.
+absl::Status CheckStored(ObjectStore& store, const Place& place,
+                         const std::map<std::string, Sent>& sent) {
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<Listed> listed, store.List(Inside(place, "")));
+  std::map<std::string, const Listed*> by_key;
+  for (const Listed& one : listed) by_key[one.key] = &one;
+  for (const auto& [key, one] : sent) {
+    const std::string name = Shown({place.bucket, key});
+    const auto at = by_key.find(key);
+    if (at == by_key.end()) {
+      return absl::DataLossError(absl::StrCat(name, " was sent, and the store does not list it"));
+    }
+    if (at->second->bytes != one.bytes) {
+      return absl::DataLossError(absl::StrCat(name, ": ", one.bytes, " bytes were sent; the store ",
+                                              "has ", at->second->bytes));
+    }
+    const auto bare = [](absl::string_view etag) {
+      return absl::StripSuffix(absl::StripPrefix(etag, "\""), "\"");
+    };
+    if (!one.etag.empty() && !at->second->etag.empty() &&
+        bare(one.etag) != bare(at->second->etag)) {
+      return absl::DataLossError(absl::StrCat(name, ": the store has ETag ", at->second->etag,
+                                              "; it answered with ", one.etag));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Copied> PushDirectory(ObjectStore& store, const std::string& directory,
@@ -130,14 +161,17 @@ absl::StatusOr<Copied> PushDirectory(ObjectStore& store, const std::string& dire
   if (existing.ok()) NIBBLE_RETURN_IF_ERROR(store.Delete(Inside(place, kListName)));
   Copied copied;
   json list = {{"version", kVersion}, {"files", json::array()}};
+  std::map<std::string, Sent> sent;  // by key
   for (const File& file : files) {
-    NIBBLE_ASSIGN_OR_RETURN(const Sent sent,
-                            store.PutFile(Inside(place, file.name), directory + "/" + file.name));
-    list["files"].push_back({{"name", file.name}, {"bytes", sent.bytes}, {"sha256", sent.sha256}});
+    const Place object = Inside(place, file.name);
+    NIBBLE_ASSIGN_OR_RETURN(Sent one, store.PutFile(object, directory + "/" + file.name));
+    list["files"].push_back({{"name", file.name}, {"bytes", one.bytes}, {"sha256", one.sha256}});
     ++copied.files;
-    copied.bytes += sent.bytes;
+    copied.bytes += one.bytes;
+    sent[object.key] = std::move(one);
   }
-  NIBBLE_RETURN_IF_ERROR(store.Put(Inside(place, kListName), list.dump(1) + "\n"));
+  NIBBLE_RETURN_IF_ERROR(CheckStored(store, place, sent));
+  NIBBLE_RETURN_IF_ERROR(store.Put(Inside(place, kListName), list.dump(1) + "\n").status());
   return copied;
 }
 
@@ -176,9 +210,9 @@ absl::StatusOr<Copied> PullDirectory(ObjectStore& store, const Place& place,
 
 absl::Status RemoveDirectoryCopy(ObjectStore& store, const Place& place) {
   NIBBLE_RETURN_IF_ERROR(store.Delete(Inside(place, kListName)));
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<std::string> keys, store.List(Inside(place, "")));
-  for (const std::string& key : keys) {
-    NIBBLE_RETURN_IF_ERROR(store.Delete({place.bucket, key}));
+  NIBBLE_ASSIGN_OR_RETURN(const std::vector<Listed> objects, store.List(Inside(place, "")));
+  for (const Listed& object : objects) {
+    NIBBLE_RETURN_IF_ERROR(store.Delete({place.bucket, object.key}));
   }
   return absl::OkStatus();
 }

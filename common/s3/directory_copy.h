@@ -27,7 +27,8 @@ struct Copied {
 
 // Uploads the regular files of the directory. AlreadyExists if there is a complete copy, unless
 // `overwrite`; FailedPrecondition for a link or device, and for a file named nibble-files.json or
-// with a name that is not UTF-8; NotFound: no such directory; errors of ObjectStore.
+// with a name that is not UTF-8; NotFound: no such directory; DataLoss, naming the object, if the
+// store does not list what it was sent; errors of ObjectStore.
 absl::StatusOr<Copied> PushDirectory(ObjectStore& store, const std::string& directory,
                                      const Place& place, bool overwrite);
 

@@ -267,8 +267,11 @@ absl::StatusOr<ObjectStore::Answer> ObjectStore::Send(
   return failure;
 }
 
-absl::Status ObjectStore::Put(const Place& place, absl::string_view content) {
-  return Send("PUT", place, {}, {}, content).status();
+absl::StatusOr<Sent> ObjectStore::Put(const Place& place, absl::string_view content) {
+  NIBBLE_ASSIGN_OR_RETURN(const Answer answer, Send("PUT", place, {}, {}, content));
+  return Sent{.bytes = static_cast<int64_t>(content.size()),
+              .sha256 = Sha256(content),
+              .etag = answer.etag};
 }
 
 absl::Status ObjectStore::Delete(const Place& place) {
@@ -302,12 +305,12 @@ absl::StatusOr<std::string> ObjectStore::PutParts(const Place& place, const std:
   return list + "</CompleteMultipartUpload>";
 }
 
-absl::Status ObjectStore::Complete(const Place& place, const std::string& upload,
-                                   const std::string& parts) {
+absl::StatusOr<std::string> ObjectStore::Complete(const Place& place, const std::string& upload,
+                                                  const std::string& parts) {
   NIBBLE_ASSIGN_OR_RETURN(const Answer answer,
                           Send("POST", place, {{"uploadId", upload}}, {}, parts));
   // A store may answer 200 first and find the error later.
-  if (!absl::StrContains(answer.body, "<Error>")) return absl::OkStatus();
+  if (!absl::StrContains(answer.body, "<Error>")) return Element(answer.body, "ETag");
   return ErrorOf(500, answer.body, absl::StrCat("completing ", NameOf(place)));
 }
 
@@ -320,9 +323,7 @@ absl::StatusOr<Sent> ObjectStore::PutFile(const Place& place, const std::string&
   if (sent.bytes <= options_.part_bytes) {
     std::string content;
     NIBBLE_RETURN_IF_ERROR(ReadPart(file.get(), path, sent.bytes, content));
-    NIBBLE_RETURN_IF_ERROR(Put(place, content));
-    sent.sha256 = Sha256(content);
-    return sent;
+    return Put(place, content);
   }
   absl::Status status;
   for (int tries = 0; tries < kCompleteTries; ++tries) {
@@ -333,8 +334,13 @@ absl::StatusOr<Sent> ObjectStore::PutFile(const Place& place, const std::string&
           absl::StrCat("uploading ", NameOf(place), ": the store's answer has no UploadId"));
     }
     const absl::StatusOr<std::string> parts = PutParts(place, upload, file.get(), path, sent);
-    status = parts.ok() ? Complete(place, upload, *parts) : parts.status();
-    if (status.ok()) return sent;
+    absl::StatusOr<std::string> etag = parts.status();
+    if (parts.ok()) etag = Complete(place, upload, *parts);
+    status = etag.status();
+    if (status.ok()) {
+      sent.etag = *std::move(etag);
+      return sent;
+    }
     // The store would keep the parts.
     (void)Send("DELETE", place, {{"uploadId", upload}}, {}, "", Effort::kOnce);
     // A store that completed the upload and whose answer was lost does not know it any more:
@@ -344,15 +350,18 @@ absl::StatusOr<Sent> ObjectStore::PutFile(const Place& place, const std::string&
   return status;
 }
 
-absl::StatusOr<std::vector<std::string>> ObjectStore::List(const Place& prefix) {
-  std::vector<std::string> keys;
+absl::StatusOr<std::vector<Listed>> ObjectStore::List(const Place& prefix) {
+  std::vector<Listed> listed;
   std::map<std::string, std::string> query = {{"list-type", "2"}, {"prefix", prefix.key}};
   while (true) {
     NIBBLE_ASSIGN_OR_RETURN(const Answer answer, Send("GET", {prefix.bucket, ""}, query, {}, ""));
     for (const absl::string_view object : Elements(answer.body, "Contents")) {
-      keys.push_back(Element(object, "Key"));
+      Listed& one = listed.emplace_back();
+      one.key = Element(object, "Key");
+      one.etag = Element(object, "ETag");
+      if (!absl::SimpleAtoi(Element(object, "Size"), &one.bytes)) one.bytes = -1;
     }
-    if (Element(answer.body, "IsTruncated") != "true") return keys;
+    if (Element(answer.body, "IsTruncated") != "true") return listed;
     query["continuation-token"] = Element(answer.body, "NextContinuationToken");
     if (query["continuation-token"].empty()) {
       return absl::InternalError(

@@ -62,6 +62,14 @@ absl::StatusOr<Place> ParsePlace(absl::string_view text);
 struct Sent {
   int64_t bytes = 0;
   std::string sha256;  // in hexadecimal
+  std::string etag;    // with which the store has answered; empty: none
+};
+
+// An object as the store lists it.
+struct Listed {
+  std::string key;
+  int64_t bytes = -1;  // -1: not said
+  std::string etag;    // empty: not said
 };
 
 // The size of the parts in which a file is uploaded: `least`, or more where the file would have
@@ -76,7 +84,7 @@ class ObjectStore {
 
   // Errors name the object: Cancelled; NotFound; PermissionDenied (403, with the store's reason);
   // Unavailable after the last try; Internal for other answers.
-  absl::Status Put(const Place& place, absl::string_view content);
+  absl::StatusOr<Sent> Put(const Place& place, absl::string_view content);
   // Reads the file part by part. A file of more than one part is a multipart upload, which is
   // aborted if a part fails or the call is cancelled. Where that fails, too, or the process ends,
   // the store keeps the parts: see AbortUploads. An upload that the store does not know when it is
@@ -88,8 +96,8 @@ class ObjectStore {
   // written.
   absl::StatusOr<std::string> GetFile(const Place& place, int64_t bytes, const std::string& path);
   absl::Status Delete(const Place& place);
-  // The keys of all objects that begin with `prefix.key`, in the store's order.
-  absl::StatusOr<std::vector<std::string>> List(const Place& prefix);
+  // All objects whose keys begin with `prefix.key`, in the store's order.
+  absl::StatusOr<std::vector<Listed>> List(const Place& prefix);
   // Aborts every multipart upload below PREFIX/, whoever began it, so that its parts are removed.
   // FailedPrecondition if the store lists the same ones again and again.
   absl::Status AbortUploads(const Place& prefix);
@@ -115,7 +123,9 @@ class ObjectStore {
   // Uploads `sent.bytes` bytes and sets their hash. Returns the list of parts for Complete.
   absl::StatusOr<std::string> PutParts(const Place& place, const std::string& upload, int fd,
                                        const std::string& path, Sent& sent);
-  absl::Status Complete(const Place& place, const std::string& upload, const std::string& parts);
+  // Returns the object's ETag.
+  absl::StatusOr<std::string> Complete(const Place& place, const std::string& upload,
+                                       const std::string& parts);
 
   const Options options_;
   std::string host_;  // host:port, as in the header

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -21,6 +22,7 @@
 #include "common/mutex.h"
 #include "common/s3/copies.h"
 #include "common/s3/directory_copy.h"
+#include "common/s3/signature.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "httplib.h"
@@ -41,6 +43,8 @@ std::string Escaped(const std::string& key) {
                                    {">", "&gt;"},
                                    {"\t", "&#x9;"}});
 }
+
+std::string EtagOf(const std::string& content) { return Sha256(content).substr(0, 32); }
 
 // Ownership: owns its thread. Thread-safety: objects and faults are locked.
 class FaultyServer {
@@ -74,6 +78,12 @@ class FaultyServer {
   void LoseCompletions(int times) {
     MutexLock lock(&mutex_);
     lost_completions_ = times;
+  }
+  // The object at the path is not kept as it was sent, although the answer says so.
+  void Spoil(const std::string& path, std::function<std::string(std::string)> spoil) {
+    MutexLock lock(&mutex_);
+    spoiled_ = path;
+    spoil_ = std::move(spoil);
   }
   std::map<std::string, std::string> objects() {
     MutexLock lock(&mutex_);
@@ -126,6 +136,9 @@ class FaultyServer {
       std::string all;
       for (const auto& [number, bytes] : parts_) all += bytes;
       objects_[request.path] = all;
+      response.set_content("<R><ETag>&quot;" + EtagOf(all) + "&quot;</ETag></R>",
+                           "application/xml");
+      if (request.path == spoiled_) objects_[request.path] = spoil_(all);
       if (lost_completions_ > 0) {
         --lost_completions_;
         response.status = 503;
@@ -133,7 +146,9 @@ class FaultyServer {
     } else if (request.method == "DELETE" && part) {
       if (uploads_.erase(request.get_param_value("uploadId")) == 0) response.status = 404;
     } else if (request.method == "PUT") {
-      objects_[request.path] = request.body;
+      std::string& object = objects_[request.path] = request.body;
+      response.set_header("ETag", "\"" + EtagOf(object) + "\"");
+      if (request.path == spoiled_) object = spoil_(object);
     } else if (request.method == "DELETE") {
       objects_.erase(request.path);
     } else if (const auto at = objects_.find(request.path); at != objects_.end()) {
@@ -165,7 +180,9 @@ class FaultyServer {
         return absl::StrCat("<R>", page, "<IsTruncated>true</IsTruncated><NextContinuationToken>",
                             path, "</NextContinuationToken></R>");
       }
-      absl::StrAppend(&page, "<Contents><Key>", Escaped(path.substr(8)), "</Key></Contents>");
+      absl::StrAppend(&page, "<Contents><Key>", Escaped(path.substr(8)), "</Key><Size>",
+                      content.size(), "</Size><ETag>&quot;", EtagOf(content),
+                      "&quot;</ETag></Contents>");
     }
     return absl::StrCat("<R>", page, "<IsTruncated>false</IsTruncated></R>");
   }
@@ -182,6 +199,8 @@ class FaultyServer {
   int code_ ABSL_GUARDED_BY(mutex_) = 0;
   int times_ ABSL_GUARDED_BY(mutex_) = 0;
   int lost_completions_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string spoiled_ ABSL_GUARDED_BY(mutex_);
+  std::function<std::string(std::string)> spoil_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
@@ -251,6 +270,27 @@ TEST_F(ObjectStoreTest, ADirectoryReturnsAsItWas) {
   EXPECT_EQ(Read("new/jobs/out/small"), "small");
 }
 
+TEST_F(ObjectStoreTest, ACopyOfWhichTheStoreKeepsLessThanItWasSentIsNotComplete) {
+  for (const std::string name : {"small", "shard-0/large"}) {
+    server_.Spoil("/bucket/run 7/step/" + name,
+                  [](const std::string& sent) { return sent.substr(0, sent.size() / 2); });
+    const absl::Status pushed = Push().status();
+    EXPECT_EQ(pushed.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(pushed.message()), HasSubstr("run 7/step/" + name + ": "));
+    EXPECT_THAT(std::string(pushed.message()), HasSubstr(" bytes were sent; the store has "));
+    EXPECT_FALSE(server_.objects().contains(kList));
+  }
+  server_.Spoil("/bucket/run 7/step/small", [](std::string sent) {
+    sent[0] ^= 1;
+    return sent;
+  });
+  const absl::Status pushed = Push().status();
+  EXPECT_EQ(pushed.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(pushed.message()), HasSubstr("the store has ETag "));
+  server_.Spoil("", nullptr);
+  EXPECT_TRUE(Push().ok());
+}
+
 TEST_F(ObjectStoreTest, TransientAnswersAreRepeatedWithGrowingPauses) {
   server_.Fail("PUT /bucket/run 7/step/small", 503, 2);
   const auto pushed = Push();
@@ -268,7 +308,7 @@ TEST_F(ObjectStoreTest, EachTransientAnswerIsRepeatedAndNoOther) {
   for (const int code : {408, 429, 500, 503}) {
     pauses_.clear();
     server_.Fail("PUT", code, 2);
-    EXPECT_EQ(store_->Put({"bucket", "object"}, "content"), absl::OkStatus()) << code;
+    EXPECT_TRUE(store_->Put({"bucket", "object"}, "content").ok()) << code;
     EXPECT_EQ(pauses_.size(), 2u) << code;
   }
   for (const int code : {400, 404, 409, 412, 499}) {

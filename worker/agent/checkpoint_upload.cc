@@ -53,6 +53,12 @@ absl::StatusOr<std::string> UploadCheckpoint(const CheckpointRegistry& registry,
   for (const std::string& name : {std::string("order"), ordered}) {
     NIBBLE_RETURN_IF_ERROR(LinkBeside(job_directory + "/" + name, stage + "/" + name));
   }
+  // Without the job's spec nobody could adopt the copy.
+  if (!fs::exists(stage + "/order")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job: this worker does not know the spec of ", ref.job(),
+                     ", without which its copy could not be adopted"));
+  }
 
   const std::string name = s3::CopyName(ref.step(), ref.attempt());
   const s3::Place place = {prefix.bucket, absl::StrCat(prefix.key, "/", name)};
