@@ -24,8 +24,8 @@ namespace nibble {
 class DiskFaults {
  public:
   virtual ~DiskFaults() = default;
-  // Called before `bytes` are written to the file at `path`: 0 lets the write proceed, an errno
-  // (ENOSPC, EIO) makes it fail with that error.
+  // Called before `bytes` are written to the file at `path`, or, with 0 bytes, before something is
+  // moved there: 0 lets it proceed, an errno (ENOSPC, EIO) makes it fail with that error.
   virtual int BeforeWrite(const std::string& path, int64_t bytes) = 0;
   // Called after the content of the file at `path` was made durable.
   virtual void AfterSync(const std::string& path) = 0;

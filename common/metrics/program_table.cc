@@ -22,7 +22,8 @@ std::string RenderPage(const ProgramTable& table, MetricPage& page, const Metric
   const std::filesystem::space_info disk =
       std::filesystem::space(std::filesystem::path(std::string(info.data_directory)), error);
   if (!error) {
-    page.Set(table.disk_free, {}, static_cast<double>(disk.available));
+    page.Set(table.disk_free, {},
+             static_cast<double>(disk.available) + static_cast<double>(info.removable_bytes));
     page.Set(table.disk_size, {}, static_cast<double>(disk.capacity));
   }
   for (const CertificateTime& one : info.certificates) {

@@ -4,6 +4,7 @@
 #ifndef NIBBLE_COMMON_METRICS_PROGRAM_TABLE_H_
 #define NIBBLE_COMMON_METRICS_PROGRAM_TABLE_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -30,7 +31,8 @@ struct ProgramTable : MetricTable {
       Gauge("nibble_process_max_fds", "files", {}, "Limit on open file descriptors");
   const MetricSpec& disk_free = Gauge(
       "nibble_disk_free_bytes", "bytes", {},
-      "Free space of the file system with the program's data, for programs without privileges");
+      "Free space of the file system with the program's data, for programs without privileges, and "
+      "that of a worker's trash");
   const MetricSpec& disk_size = Gauge("nibble_disk_size_bytes", "bytes", {},
                                       "Size of the file system with the program's data");
   const MetricSpec& certificate_expiry =
@@ -55,6 +57,8 @@ struct ProgramInfo {
   absl::string_view version;
   // The program's data. Without it, or if it cannot be read, the disk's rows have no value.
   absl::string_view data_directory = {};
+  // Of the disk, what the program removes when it needs space: counts as free.
+  int64_t removable_bytes = 0;
   std::vector<CertificateTime> certificates = {};
 };
 

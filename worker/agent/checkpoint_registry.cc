@@ -79,8 +79,9 @@ absl::Status CheckpointRegistry::OpenJob(const std::string& job, const std::stri
   if (FindJob(job) != nullptr) return absl::OkStatus();
   const MutexLock disk(&DiskOf(job));
   if (FindJob(job) != nullptr) return absl::OkStatus();  // opened meanwhile
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<JobStore> opened,
-                          JobStore::Open(job, directory, identity, options_.faults));
+  NIBBLE_ASSIGN_OR_RETURN(
+      std::unique_ptr<JobStore> opened,
+      JobStore::Open(job, directory, identity, options_.trash, options_.faults));
   NIBBLE_ASSIGN_OR_RETURN(ShardIndex::Checkpoints checkpoints, opened->List());
   const MutexLock lock(&mutex_);
   index_.Add(std::move(checkpoints));
@@ -97,19 +98,25 @@ absl::StatusOr<SnapshotSink*> CheckpointRegistry::OpenAttempt(const std::string&
     return absl::NotFoundError(absl::StrCat("job: the store of '", job, "' is not open"));
   }
   NIBBLE_ASSIGN_OR_RETURN(
-      auto host, CheckpointHost::Start({.store = &stored->store(),
-                                        .attempt = attempt,
-                                        .ranks = ranks,
-                                        .clock = options_.clock,
-                                        .commit =
-                                            [this, job](const CheckpointHeader& header,
-                                                        std::vector<ShardManifest> shards) {
-                                              return Commit(job, header, std::move(shards));
-                                            },
-                                        .trouble =
-                                            [this, job, attempt](const std::string& text) {
-                                              SetTrouble({job, attempt}, text);
-                                            }}));
+      auto host,
+      CheckpointHost::Start(
+          {.store = &stored->store(),
+           .attempt = attempt,
+           .ranks = ranks,
+           .clock = options_.clock,
+           .commit =
+               [this, job](const CheckpointHeader& header, std::vector<ShardManifest> shards) {
+                 return Commit(job, header, std::move(shards));
+               },
+           .discard =
+               [this, job, attempt](int64_t step, const CheckpointHeader& header) {
+                 return Abandon({job, step, attempt}, header);
+               },
+           .make_room = [this](int64_t bytes) { return MakeRoom(bytes); },
+           .trouble =
+               [this, job, attempt](const std::string& text) {
+                 SetTrouble({job, attempt}, text);
+               }}));
   SnapshotSink* const sink = host.get();
   {
     const MutexLock lock(&mutex_);
@@ -214,9 +221,9 @@ void CheckpointRegistry::TakeOver(const v1::DesiredReplica& known, const v1::Sto
 }
 
 void CheckpointRegistry::RemoveOrphans(const std::string& job, const std::string& store_id,
-                                       int64_t kept) {
+                                       const v1::StoreIdentity& by) {
   const MutexLock lock(&mutex_);
-  index_.RemoveOrphans(job, store_id, kept);
+  index_.RemoveOrphans(job, store_id, by);
   WakeJob(job);
 }
 

@@ -5,7 +5,7 @@
 //   1. the ranks' shards are sealed                           durable, not visible
 //   2. the checkpoint's header is written beside the store    durable; a crash before 5 needs it
 //   3. the daemon's reports name the shards                   until the coordinator has answered
-//   4. the answer accepts or drops them                       dropped shards are removed
+//   4. the answer accepts or drops them                       dropped shards go to the trash
 //   5. once every shard of the world is here and accepted, the store commits the checkpoint, and
 //      ranks can load it
 //
@@ -21,15 +21,18 @@
 // recorded durably before its shards are reported. A host reports a checkpoint as stored to its
 // ranks as soon as all of their shards are accepted; those of other workers may follow later.
 //
-// Three parts: ShardIndex decides what reports name and what answers require, in memory; JobStore
-// is one job's disk; this class has the hosts, the locks, and for each job the thread that carries
-// out the answers about it on the disk.
+// Four parts: ShardIndex decides what reports name and what answers require, in memory; JobStore is
+// one job's disk; Trash has what was deleted; this class has the hosts, the locks, and for each job
+// the thread that carries out the answers about it on the disk.
 //
-// Ownership: owns stores, hosts and threads. Thread-safety: all methods from any thread; callbacks
-// are called with no lock taken. Report, Answered, TakeOver, RemoveOrphans, TroubleOf, HeaderOf and
-// CrcOf never wait for the disk; AwaitSettled waits for those of all jobs; the others may wait for
-// that of their job alone. Answers about one job are carried out in their order, and wait for no
-// other job's disk.
+// A sealed shard is deleted at once only if plain retention drops it and an accepted checkpoint of
+// a later step, of the same epoch, stays here; all others go to the trash, except `input` replicas.
+//
+// Ownership: owns stores, hosts and threads; borrows the trash. Thread-safety: all methods from any
+// thread; callbacks are called with no lock taken. Report, Answered, TakeOver, RemoveOrphans,
+// TroubleOf, HeaderOf and CrcOf never wait for the disk; AwaitSettled waits for those of all jobs;
+// the others may wait for that of their job alone. Answers about one job are carried out in their
+// order, and wait for no other job's disk.
 #ifndef NIBBLE_WORKER_AGENT_CHECKPOINT_REGISTRY_H_
 #define NIBBLE_WORKER_AGENT_CHECKPOINT_REGISTRY_H_
 
@@ -50,6 +53,7 @@
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "worker/agent/job_store.h"
 #include "worker/agent/shard_index.h"
+#include "worker/agent/trash.h"
 #include "worker/checkpoint/checkpoint_host.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/checkpoint_store.h"
@@ -70,6 +74,7 @@ class CheckpointRegistry {
     // Called by any job's thread when an answer accepts shards, to record durably the state it
     // follows from; may be null.
     std::function<absl::Status()> accepted;
+    Trash* trash = nullptr;                       // needed where anything is deleted
     std::function<void()> changed;                // there is something to report; may be null
     std::function<void(const std::string&)> log;  // a line for people; may be null
     DiskFaults* faults = nullptr;                 // for tests
@@ -102,8 +107,10 @@ class CheckpointRegistry {
   void Answered(const v1::ConnectResponse& response);
   // The present store knows the shard with these bytes: its checkpoint is assigned to that store.
   void TakeOver(const v1::DesiredReplica& known, const v1::StoreIdentity& store);
-  // Drops the job's shards that the store with this id ordered, except those of its epoch `kept`.
-  void RemoveOrphans(const std::string& job, const std::string& store_id, int64_t kept);
+  // Drops the job's shards that the store with this id ordered, except those of the epoch of `by`,
+  // the store that orders it.
+  void RemoveOrphans(const std::string& job, const std::string& store_id,
+                     const v1::StoreIdentity& by);
   // Waits until all answers so far have been carried out.
   void AwaitSettled();
 
@@ -131,14 +138,24 @@ class CheckpointRegistry {
   // only for the holders of a lease.
   absl::Status AddReplica(const std::string& job, const CheckpointHeader& header,
                           const ShardManifest& sealed, bool input);
-  // Discards a shard that was found damaged.
+  // Moves a shard that was found damaged to the trash.
   absl::Status RemoveDamaged(const v1::CheckpointRef& ref, int32_t rank);
   // Makes it loadable by its step: commits it if necessary, and reopens another attempt's committed
   // checkpoint of the same step. NotFound names the shards that are not here.
   absl::Status MakeLoadable(const v1::CheckpointRef& ref);
-  // Links the files of the checkpoint, which is loadable, in `directory`, under the name that it has
-  // in its store. NotFound if it is not here.
+  // Links the files of the checkpoint, which is loadable, in `directory`, under the name that it
+  // has in its store. NotFound if it is not here.
   absl::Status LinkInto(const v1::CheckpointRef& ref, const std::string& directory) const;
+
+  // --- The trash
+
+  // Restores the checkpoint's shards from the trash: they are sealed, not accepted, and reported.
+  // Those that are here stay. The job's store is open. What fails is logged.
+  void Restore(const v1::CheckpointRef& ref);
+  // Frees about this space of the trash on a full disk; false if there is nothing to free.
+  bool MakeRoom(int64_t bytes);
+  // As Trash::NewestStored.
+  int64_t NewestAccepted(const std::string& job) const;
 
  private:
   using CommitResult = absl::StatusOr<CheckpointStore::CommitReport>;
@@ -163,13 +180,29 @@ class CheckpointRegistry {
   void CarryOutAnswers(const std::string& name, Job& job);
   void CheckDirectory(const std::string& name, Job& job);
   void MakeTakenOver(const CheckpointKey& key, const v1::StoreIdentity& store);
-  absl::Status Drop(const CheckpointKey& key, const std::set<int32_t>& ranks);
+  absl::Status Drop(const CheckpointKey& key, const Deletions& deletions);
   void Settle(const CheckpointKey& key);
 
   // `disk`: DiskOf the checkpoint's job.
   absl::Status CommitHere(const CheckpointKey& key, Mutex& disk)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk);
   absl::Status ReopenHere(const CheckpointKey& key, Mutex& disk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk);
+  // Deletes the sealed shards of these ranks, which are in the index, most of them to the trash;
+  // and the files beside the store with the last one.
+  absl::Status DeleteHere(const CheckpointKey& key, const Deletions& deletions, Mutex& disk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk);
+  absl::Status MoveToTrash(const StoredCheckpoint& checkpoint, int32_t rank,
+                           const Deletion& deletion);
+  // Moves other committed checkpoints of the step to the trash; leased ones are only reopened.
+  absl::Status RemoveRivals(const CheckpointKey& key, Mutex& disk)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk);
+  // Moves the sealed shards of a checkpoint that has failed here to the trash.
+  absl::Status Abandon(const CheckpointKey& key, const CheckpointHeader& header);
+  // Moves the sealed shards of the checkpoint that are not in the index to the trash; `known`: what
+  // is known of it, without shards.
+  absl::Status DeleteUnlisted(const CheckpointKey& key, StoredCheckpoint known,
+                              const Deletion& deletion, Mutex& disk)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk);
   bool IsSettled() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeJob(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -38,8 +38,8 @@ void CheckpointRegistry::CarryOutAnswers(const std::string& name, Job& job) {
     }
     if (check) CheckDirectory(name, job);
     for (const auto& [key, store] : work.take_over) MakeTakenOver(key, store);
-    for (const auto& [key, ranks] : work.drop) {
-      const absl::Status dropped = Drop(key, ranks);
+    for (const auto& [key, deletions] : work.drop) {
+      const absl::Status dropped = Drop(key, deletions);
       if (!dropped.ok()) LogOnce(key, " is not deleted: ", dropped);
       settled_.SignalAll();
     }
@@ -145,60 +145,40 @@ void CheckpointRegistry::Settle(const CheckpointKey& key) {
   settled_.SignalAll();
 }
 
-absl::Status CheckpointRegistry::Drop(const CheckpointKey& key, const std::set<int32_t>& ranks) {
+absl::Status CheckpointRegistry::Drop(const CheckpointKey& key, const Deletions& ordered) {
   Mutex& disk = DiskOf(key.job);
   const MutexLock writing(&disk);
-  JobStore* const job = FindJob(key.job);
-  bool all = true;
+  Deletions deletions = ordered;
   bool committed = false;
   {
     const MutexLock lock(&mutex_);
     StoredCheckpoint* const checkpoint = index_.Find(key);
     // A leased checkpoint is dropped later: the coordinator repeats the order with every answer.
-    if (job == nullptr || checkpoint == nullptr || index_.HasLease(key)) return absl::OkStatus();
+    if (checkpoint == nullptr || index_.HasLease(key)) return absl::OkStatus();
     committed = checkpoint->committed;
-    for (const auto& [rank, shard] : checkpoint->shards) all &= ranks.contains(rank);
     if (checkpoint->awaited) {
       outcomes_.insert_or_assign(key, CommitResult(absl::AbortedError(absl::StrCat(
                                           "the coordinator dropped the ", Describe(key)))));
-      all = true;
+      for (const auto& [rank, shard] : checkpoint->shards) {
+        deletions.try_emplace(rank, ordered.begin()->second);
+      }
     }
   }
   if (committed) NIBBLE_RETURN_IF_ERROR(ReopenHere(key, disk));
-  if (all) {
-    NIBBLE_RETURN_IF_ERROR(job->store().Discard(key.step, key.attempt));
-    job->RemoveHeader(key.step, key.attempt);
-    job->RemoveOrigin(key.step, key.attempt);
-    const MutexLock lock(&mutex_);
-    index_.Remove(key);
-    return absl::OkStatus();
-  }
-  for (const int32_t rank : ranks) {
-    const absl::Status status = job->store().DiscardShard(key.step, key.attempt, rank);
-    if (!status.ok() && !absl::IsNotFound(status)) return status;
-    const MutexLock lock(&mutex_);
-    index_.FindOrAdd(key).shards.erase(rank);
-  }
-  return absl::OkStatus();
+  return DeleteHere(key, deletions, disk);
 }
 
-absl::Status CheckpointRegistry::CommitHere(const CheckpointKey& key, Mutex&) {
-  JobStore& job = *FindJob(key.job);
+absl::Status CheckpointRegistry::CommitHere(const CheckpointKey& key, Mutex& disk) {
+  // The store would delete those that this one replaces.
+  NIBBLE_RETURN_IF_ERROR(RemoveRivals(key, disk));
   CheckpointHeader header;
   {
     const MutexLock lock(&mutex_);
     header = index_.FindOrAdd(key).header;
   }
-  NIBBLE_RETURN_IF_ERROR(job.Commit(header));
-  // The store has released the checkpoints that this one replaces.
-  std::vector<CheckpointKey> replaced;
-  {
-    const MutexLock lock(&mutex_);
-    index_.FindOrAdd(key).committed = true;
-    replaced = index_.CommittedRivals(key);
-    for (const CheckpointKey& other : replaced) index_.Remove(other);
-  }
-  for (const CheckpointKey& other : replaced) job.RemoveOrigin(other.step, other.attempt);
+  NIBBLE_RETURN_IF_ERROR(FindJob(key.job)->Commit(header));
+  const MutexLock lock(&mutex_);
+  index_.FindOrAdd(key).committed = true;
   return absl::OkStatus();
 }
 

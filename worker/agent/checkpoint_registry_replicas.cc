@@ -118,6 +118,19 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointRegistry::BeginReplica(
   const MutexLock writing(&disk);
   const CheckpointKey key = {job, original.step, original.attempt};
   if (IsCommitted(key)) NIBBLE_RETURN_IF_ERROR(ReopenHere(key, disk));
+  bool replaces = false;
+  {
+    const MutexLock lock(&mutex_);
+    const StoredCheckpoint* const checkpoint = index_.Find(key);
+    replaces = checkpoint != nullptr && checkpoint->shards.contains(original.rank);
+  }
+  if (replaces) {
+    NIBBLE_RETURN_IF_ERROR(DeleteHere(
+        key,
+        {{original.rank,
+          {.kind = v1::DELETION_KIND_REPLACED, .reason = "another worker's copy replaces it"}}},
+        disk));
+  }
   return stored->store().BeginCopy(original);
 }
 
@@ -176,11 +189,12 @@ absl::Status CheckpointRegistry::RemoveDamaged(const v1::CheckpointRef& ref, int
     }
     if (committed) status = ReopenHere(key, disk);
     if (status.ok()) {
-      status = FindJob(ref.job())->store().DiscardShard(ref.step(), ref.attempt(), rank);
+      status = DeleteHere(key,
+                          {{rank,
+                            {.kind = v1::DELETION_KIND_DAMAGED,
+                             .reason = "it was found damaged when it was read"}}},
+                          disk);
     }
-    if (absl::IsNotFound(status)) status = absl::OkStatus();
-    const MutexLock lock(&mutex_);
-    if (status.ok()) index_.FindOrAdd(key).shards.erase(rank);
   }
   Changed();
   return status;

@@ -311,11 +311,11 @@ TEST_F(CheckpointRegistryTest, AnOrderToRemoveOrphansDropsThoseOfTheStoreThatItN
   const v1::ShardReport shard = Report().at(0);
   Answer();
   answering_ = StoreOf('b', 1);
-  registry_->RemoveOrphans(kRegistryJob, StoreOf('c', 1).id(), -1);
-  registry_->RemoveOrphans(kRegistryJob, store_.id(), 1);  // except this epoch
+  registry_->RemoveOrphans(kRegistryJob, StoreOf('c', 1).id(), answering_);
+  registry_->RemoveOrphans(kRegistryJob, store_.id(), store_);  // except this epoch
   registry_->AwaitSettled();
   EXPECT_TRUE(IsThere(shard.ref()));
-  registry_->RemoveOrphans(kRegistryJob, store_.id(), -1);
+  registry_->RemoveOrphans(kRegistryJob, store_.id(), answering_);
   registry_->AwaitSettled();
   EXPECT_FALSE(IsThere(shard.ref()));
   EXPECT_TRUE(Report().empty());

@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +26,7 @@
 #include "gtest/gtest.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/stuck_disk_testing.h"
+#include "worker/agent/trash.h"
 #include "worker/checkpoint/store_testing.h"
 #include "worker/link/checkpoint_client.h"
 #include "worker/link/link_host.h"
@@ -51,19 +53,42 @@ class CheckpointRegistryTest : public testing::Test {
   CheckpointRegistryTest() { EXPECT_NE(mkdtemp(sockets_.data()), nullptr); }
   ~CheckpointRegistryTest() override { std::filesystem::remove_all(sockets_); }
   void Open() {
+    registry_.reset();
+    OpenTrash();
     registry_ = std::make_unique<CheckpointRegistry>(
         CheckpointRegistry::Options{.clock = SteadySeconds,
                                     .ordered_by = [this](const std::string&) { return store_; },
                                     .followed = [this] { return store_; },
+                                    .trash = trash_.get(),
                                     .changed =
                                         [this] {
                                           const MutexLock lock(&mutex_);
                                           changed_.SignalAll();
                                         },
-                                    .faults = &disk_});
+                                    .faults = faults_});
     ASSERT_TRUE(
         registry_->OpenJob(kRegistryJob, directory_.path(), checkpoint_testing::TestIdentity())
             .ok());
+  }
+  void OpenTrash() {
+    trash_.reset();  // saves its clock
+    auto trash = Trash::Open({.directory = directory_.path() + "/trash",
+                              .clock = [this] { return now_ms_.load(); },
+                              .log =
+                                  [this](const std::string& line) {
+                                    const MutexLock lock(&log_mutex_);
+                                    log_ += line + "\n";
+                                  },
+                              .faults = faults_});
+    ASSERT_TRUE(trash.ok()) << trash.status();
+    trash_ = *std::move(trash);
+  }
+  std::string Log() {
+    const MutexLock lock(&log_mutex_);
+    return log_;
+  }
+  std::vector<v1::TrashedShard> Trashed() {
+    return trash_->List([this](const std::string& job) { return registry_->NewestAccepted(job); });
   }
   // Connects a rank of a gang with `world` ranks.
   std::unique_ptr<TestRank> Connect(int64_t attempt, int32_t rank = 0, int32_t world = 1,
@@ -119,7 +144,8 @@ class CheckpointRegistryTest : public testing::Test {
   }
   std::vector<v1::ShardReport> Report() { return registry_->Report(++number_); }
   // Answers all reports so far, unless `answered` is given.
-  void Answer(const std::vector<v1::ShardReport>& dropped = {}, int64_t answered = -1) {
+  void Answer(const std::vector<v1::ShardReport>& dropped = {}, int64_t answered = -1,
+              v1::DeletionKind kind = v1::DELETION_KIND_UNSPECIFIED) {
     v1::ConnectResponse response;
     *response.mutable_store() = answering_;
     response.set_answered(answered < 0 ? number_ : answered);
@@ -127,6 +153,7 @@ class CheckpointRegistryTest : public testing::Test {
       v1::DroppedShard& one = *response.add_dropped();
       *one.mutable_ref() = shard.ref();
       one.set_rank(shard.rank());
+      one.set_kind(kind);
     }
     registry_->Answered(response);
     registry_->AwaitSettled();
@@ -134,7 +161,13 @@ class CheckpointRegistryTest : public testing::Test {
   bool IsThere(const v1::CheckpointRef& ref) { return registry_->Open(ref).ok(); }
 
   StuckDisk disk_;
+  std::unique_ptr<DiskFaults> own_faults_;  // of a test
+  DiskFaults* faults_ = &disk_;
   file_testing::TempDirectory directory_;
+  Mutex log_mutex_;
+  std::string log_ ABSL_GUARDED_BY(log_mutex_);  // of the trash
+  std::atomic<int64_t> now_ms_ = 1000;           // of the trash
+  std::unique_ptr<Trash> trash_;
   std::string sockets_ = "/tmp/nibble-registry-XXXXXX";  // sockets have short names
   int links_ = 0;
   v1::StoreIdentity store_;      // ordered the shards that are made here

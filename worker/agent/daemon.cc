@@ -103,11 +103,13 @@ absl::Status Daemon::Prepare() {
        .publish =
            [this](std::vector<CardFigures> figures) { metrics_->PublishCards(std::move(figures)); },
        .log = log});
+  NIBBLE_RETURN_IF_ERROR(OpenTrash(SteadyMs));
   registry_ = std::make_unique<CheckpointRegistry>(CheckpointRegistry::Options{
       .clock = SteadySeconds,
       .ordered_by = [this](const std::string& job) { return provenance_->StoreOf(job); },
       .followed = [this] { return provenance_->followed(); },
       .accepted = [this] { return provenance_->Remember(); },
+      .trash = trash_.get(),
       .changed = report_soon,
       .log = log,
       .faults = options_.faults});
@@ -219,6 +221,7 @@ Daemon::~Daemon() {
   cards_.reset();
   link_.reset();
   recorder_.reset();
+  tidier_.reset();
   tasks_.reset();
   replicas_.reset();
   peers_.reset();
@@ -251,6 +254,7 @@ void Daemon::Wake() {
 absl::Status Daemon::Run(const std::atomic<bool>& stop) {
   while (!stop.load(std::memory_order_relaxed)) {
     ActOnGangs();
+    TendTrash(SteadyMs());
     if (options_.alive) options_.alive();
     expiry_warnings_->Tick(absl::ToUnixSeconds(absl::Now()));
     const auto until = std::chrono::steady_clock::now() + options_.beat;

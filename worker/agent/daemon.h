@@ -14,6 +14,7 @@
 //   one per gang         whatever a gang needs from the disk (gang_runner.h)
 //   the registry's       answers about shards (checkpoint_registry.h)
 //   the recorder         other records in the data directory
+//   the tidier           removal of trash, and its restoration
 //   the card watch       figures of the cards (card_watch.h)
 //   Run's                compares the desired state with the present one (gang_rules.h), and gives
 //                        the gangs their orders
@@ -29,6 +30,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +58,7 @@
 #include "worker/agent/slot_plan.h"
 #include "worker/agent/standby_ranks.h"
 #include "worker/agent/task_thread.h"
+#include "worker/agent/trash.h"
 #include "worker/metrics/worker_metrics.h"
 
 namespace nibble {
@@ -80,6 +83,8 @@ class Daemon {
     Backoff::Options backoff;
     WatchdogLimits watchdog;
     std::chrono::seconds keep_ranks{0};  // as GangHome
+    int64_t trash_hours = Trash::kDefaultHours;
+    std::optional<int64_t> trash_bytes;  // unset: a tenth of the file system
     RankLog::Limits logs;
     WorkerHttpOptions http;
     FigureLimits figures;
@@ -109,6 +114,7 @@ class Daemon {
   explicit Daemon(Options options) : options_(std::move(options)) {}
   absl::Status CheckAddress() const;
   absl::Status Prepare();
+  absl::Status OpenTrash(std::function<int64_t()> clock);
   void OpenStoredJobs();
 
   // --- The link's threads
@@ -119,6 +125,8 @@ class Daemon {
   bool MayObey(const v1::StoreIdentity& store);
   // Carries out the response's orders to remove orphans.
   void RemoveOrphans(const v1::ConnectResponse& response);
+  // Carries out the response's orders to restore checkpoints.
+  void RestoreFromTrash(const v1::ConnectResponse& response);
   void StreamEnded(const absl::Status& status, std::chrono::milliseconds wait);
 
   // --- Run's thread
@@ -130,6 +138,8 @@ class Daemon {
   // A restored store knows the gang as running: the gang belongs to it from now on.
   void ReAttach(const v1::DesiredGang& desired, const v1::StoreIdentity& store, GangRunner& gang);
   void PublishFigures();
+  // Has the tidier remove what is too old or too much, now and then and after changes.
+  void TendTrash(int64_t now_ms);
   std::vector<std::shared_ptr<GangRunner>> gangs() const;
   GangRunner* FindGang(const std::string& job, int64_t attempt) const;
 
@@ -156,6 +166,7 @@ class Daemon {
   std::unique_ptr<HttpExposer> http_;  // null: turned off
   std::unique_ptr<Provenance> provenance_;
   std::unique_ptr<ProcessSupervisor> supervisor_;
+  std::unique_ptr<Trash> trash_;
   std::unique_ptr<CheckpointRegistry> registry_;
   std::unique_ptr<DamageReports> damage_;
   std::unique_ptr<ExpiryWarnings> expiry_warnings_;  // of Run's thread
@@ -166,8 +177,13 @@ class Daemon {
   std::unique_ptr<ReplicaKeeper> replicas_;
   std::unique_ptr<CheckpointTasks> tasks_;
   std::unique_ptr<TaskThread> recorder_;
+  std::unique_ptr<TaskThread> tidier_;
   std::unique_ptr<CoordinatorLink> link_;
 
+  std::atomic<bool> tidying_ = false;    // the tidier has to remove trash
+  std::atomic<bool> restoring_ = false;  // the tidier has to restore checkpoints
+  int64_t tidied_version_ = 0;           // of the trash; this and the time are of Run's thread
+  int64_t tidied_ms_ = 0;
   std::atomic<bool> tracing_ = false;     // a trace is being taken
   std::atomic<int64_t> last_trace_ = 0;   // number of its command
   std::atomic<bool> report_due_ = false;  // shards, a task or a followed store
@@ -186,9 +202,10 @@ class Daemon {
   // Number of this stream's latest desired state; 0: none yet.
   int64_t desired_number_ ABSL_GUARDED_BY(mutex_) = 0;
   ShardListSchedule shard_list_ ABSL_GUARDED_BY(mutex_);
-  int64_t listed_in_ ABSL_GUARDED_BY(mutex_) = 0;   // number of the latest report with all shards
-  bool following_ ABSL_GUARDED_BY(mutex_) = false;  // the recorder is about to follow a store
-  bool ignoring_ ABSL_GUARDED_BY(mutex_) = false;   // the latest answer came from an older store
+  int64_t listed_in_ ABSL_GUARDED_BY(mutex_) = 0;     // number of the latest report with all shards
+  int64_t trash_listed_ ABSL_GUARDED_BY(mutex_) = 0;  // version of the trash in it
+  bool following_ ABSL_GUARDED_BY(mutex_) = false;    // the recorder is about to follow a store
+  bool ignoring_ ABSL_GUARDED_BY(mutex_) = false;     // the latest answer came from an older store
   // Running attempts as last reported, by job.
   std::map<std::string, int64_t> last_running_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<GangRunner>> gangs_ ABSL_GUARDED_BY(mutex_);

@@ -265,5 +265,41 @@ TEST_F(DaemonTest, TheRealTrainerRunsStoresAndResumes) {
   EXPECT_EQ(resumed.gangs(0).phase(), v1::RANK_PHASE_SUCCEEDED) << resumed.gangs(0).detail();
 }
 
+TEST_F(DaemonTest, ADroppedCheckpointIsReportedInTheTrashAndRestoredByOrder) {
+  spec_ += "checkpoints: {every: 4, at_end: true}\n";
+  StartDaemon(RealTrainer());
+  WishGang(1, 2);
+  const v1::ConnectRequest report = coordinator_.Await([](const v1::ConnectRequest& r) {
+    return r.gangs_size() == 1 && r.gangs(0).phase() >= v1::RANK_PHASE_STOPPED;
+  });
+  ASSERT_EQ(report.shards_size(), 4) << report.ShortDebugString();
+  const v1::CheckpointRef newest = report.shards(3).ref();
+  ASSERT_EQ(newest.step(), 8);
+  coordinator_.Wish([&](v1::ConnectResponse& wish) {
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      v1::DroppedShard& dropped = *wish.add_dropped();
+      *dropped.mutable_ref() = newest;
+      dropped.set_rank(rank);
+      dropped.set_kind(v1::DELETION_KIND_NOT_COMMITTED);
+    }
+  });
+  const v1::ConnectRequest dropped =
+      coordinator_.Await([](const auto& r) { return r.shards_size() == 2 && r.trash_size() == 2; });
+  EXPECT_EQ(dropped.trash(0).ref().step(), 8);
+  EXPECT_TRUE(dropped.trash(0).kept());
+  // In the next life, too.
+  StopDaemon();
+  coordinator_.Wish([&](v1::ConnectResponse& wish) { wish.clear_dropped(); });
+  StartDaemon(RealTrainer());
+  coordinator_.Await([&](const auto& r) {
+    return r.identity().incarnation() > report.identity().incarnation() && r.trash_size() == 2;
+  });
+  coordinator_.Wish(
+      [&](v1::ConnectResponse& wish) { *wish.add_restores()->mutable_ref() = newest; });
+  const v1::ConnectRequest restored =
+      coordinator_.Await([](const auto& r) { return r.shards_size() == 4 && r.trash_size() == 0; });
+  EXPECT_EQ(restored.shards(3).SerializeAsString(), report.shards(3).SerializeAsString());
+}
+
 }  // namespace
 }  // namespace nibble

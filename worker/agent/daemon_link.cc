@@ -45,6 +45,7 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
   }
   // After the gangs, so that a report with a stopped gang also names its last shards.
   std::vector<v1::ShardReport> shards = registry_->Report(number);
+  const int64_t trash_version = trash_->version();
   if (const v1::StoreIdentity store = provenance_->followed(); !store.id().empty()) {
     *request.mutable_store() = store;
   }
@@ -53,6 +54,7 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
     // The list of running jobs is sent with the shards.
     if (running != last_running_) shard_list_.Reset();
     last_running_ = running;
+    if (std::exchange(trash_listed_, trash_version) != trash_version) shard_list_.Reset();
     if (shard_list_.IsDue(number, shards)) {
       request.set_all_shards(true);
       listed_in_ = number;
@@ -68,7 +70,13 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
       }
     }
   }
-  if (request.all_shards()) provenance_->Describe(std::move(shards), running, request);
+  if (request.all_shards()) {
+    provenance_->Describe(std::move(shards), running, request);
+    for (v1::TrashedShard& shard :
+         trash_->List([this](const std::string& job) { return registry_->NewestAccepted(job); })) {
+      *request.add_trash() = std::move(shard);
+    }
+  }
   for (v1::TaskReport& report : tasks_->Reports()) *request.add_tasks() = std::move(report);
   for (v1::DamagedShard& shard : damage_->Report(number, ordered)) {
     *request.add_damaged() = std::move(shard);
@@ -130,6 +138,7 @@ void Daemon::Receive(const v1::ConnectResponse& response) {
     registry_->TakeOver(known, response.store());
   }
   registry_->Answered(response);
+  RestoreFromTrash(response);
   damage_->Answered(response.answered());
   bool new_cluster = false;
   {
@@ -173,9 +182,7 @@ void Daemon::Receive(const v1::ConnectResponse& response) {
 void Daemon::RemoveOrphans(const v1::ConnectResponse& response) {
   for (const v1::OrphanOrder& order : response.orphans()) {
     if (SameEpoch(order.store(), response.store())) continue;
-    const int64_t kept =
-        order.store().id() == response.store().id() ? response.store().epoch() : -1;
-    registry_->RemoveOrphans(order.job(), order.store().id(), kept);
+    registry_->RemoveOrphans(order.job(), order.store().id(), response.store());
     const MutexLock lock(&mutex_);
     shard_list_.Reset();
   }

@@ -59,6 +59,7 @@ class Coordinator final : public v1::WorkerLink::Service {
         if (!request.all_shards()) {
           *request.mutable_shards() = last_.shards();
           *request.mutable_orphans() = last_.orphans();
+          *request.mutable_trash() = last_.trash();
         }
         last_ = request;
         if (!refusal_.ok()) return refusal_;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files/staged_file.h"
+#include "common/protocol/store_identity.h"
 #include "common/status_macros.h"
 
 namespace nibble {
@@ -16,16 +17,24 @@ namespace nibble {
 absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& job,
                                                          const std::string& directory,
                                                          const StoreIdentity& identity,
-                                                         DiskFaults* faults) {
-  std::unique_ptr<JobStore> opened(new JobStore(job, directory, faults));
+                                                         Trash* trash, DiskFaults* faults) {
+  std::unique_ptr<JobStore> opened(new JobStore(job, directory, trash, faults));
   const std::string path = directory + "/checkpoints";
   NIBBLE_RETURN_IF_ERROR(MakeDirectories(path));
+  const TakeDamaged take_damaged = [self = opened.get(), path](const StoredDirectory& from,
+                                                               int32_t rank) {
+    return self->MoveDamaged(
+        {.step = from.step, .attempt = from.attempt, .rank = rank}, [&](const std::string& to) {
+          return MoveShardFiles(path + "/" + DirectoryName(from), rank, to, self->faults_);
+        });
+  };
   // The coordinator decides about commits and retention.
   NIBBLE_ASSIGN_OR_RETURN(
       opened->store_,
       CheckpointStore::Open(path, {.identity = identity,
                                    .decides = false,
                                    .retention = {.keep_last = std::numeric_limits<int32_t>::max()},
+                                   .damaged = take_damaged,
                                    .faults = faults}));
   return opened;
 }
@@ -49,6 +58,11 @@ v1::StoreIdentity JobStore::ReadOrigin(int64_t step, int64_t attempt) const {
   store.set_epoch(epoch);
   if (std::string epoch_id; file >> epoch_id) store.set_epoch_id(epoch_id);
   return store;
+}
+
+absl::StatusOr<CheckpointHeader> JobStore::ReadHeader(int64_t step, int64_t attempt) const {
+  NIBBLE_ASSIGN_OR_RETURN(const std::string record, ReadRecord(HeaderPath(step, attempt)));
+  return DecodeHeader(record);
 }
 
 absl::Status JobStore::AddCommitted(ShardIndex::Checkpoints& checkpoints) const {
@@ -79,11 +93,17 @@ absl::Status JobStore::AddSealed(ShardIndex::Checkpoints& checkpoints) {
     const CheckpointKey key = {job_, shard.step, shard.attempt};
     if (discarded.contains(key)) continue;
     if (!checkpoints.contains(key)) {
-      absl::StatusOr<CheckpointHeader> header =
-          DecodeHeader(ReadRecord(HeaderPath(shard.step, shard.attempt)).value_or(""));
-      if (!header.ok()) {
+      absl::StatusOr<CheckpointHeader> header = ReadHeader(shard.step, shard.attempt);
+      if (absl::IsNotFound(header.status())) {
         discarded.insert(key);
         NIBBLE_RETURN_IF_ERROR(store_->Discard(shard.step, shard.attempt));
+        continue;
+      }
+      if (!header.ok() && !absl::IsDataLoss(header.status())) return header.status();
+      if (!header.ok()) {
+        NIBBLE_RETURN_IF_ERROR(MoveDamaged(shard, [&](const std::string& to) {
+          return store_->MoveShardOut(shard.step, shard.attempt, shard.rank, to);
+        }));
         continue;
       }
       checkpoints[key] = {.header = *std::move(header),
@@ -137,6 +157,58 @@ absl::StatusOr<std::set<int32_t>> JobStore::Reopen(const CheckpointHeader& heade
     if (shard.step == header.step && shard.attempt == header.attempt) sealed.insert(shard.rank);
   }
   return sealed;
+}
+
+absl::Status JobStore::MoveToTrash(const StoredCheckpoint& checkpoint, int32_t rank,
+                                   const Deletion& deletion) {
+  const StoredCheckpoint::Shard& shard = checkpoint.shards.at(rank);
+  v1::TrashedShard record;
+  *record.mutable_ref() = shard.report.ref();
+  record.set_rank(rank);
+  record.set_world(shard.report.world());
+  record.set_bytes(shard.report.bytes());
+  record.set_manifest_crc32c(shard.report.manifest_crc32c());
+  if (!checkpoint.store.id().empty()) *record.mutable_store() = EpochOf(checkpoint.store);
+  record.set_kind(deletion.kind);
+  record.set_reason(deletion.reason);
+  if (!deletion.order.id().empty()) *record.mutable_order() = deletion.order;
+  record.set_kept(shard.accepted);
+  const int64_t step = record.ref().step();
+  const int64_t attempt = record.ref().attempt();
+  return trash_->Add(std::move(record), checkpoint.header, [&](const std::string& to) {
+    return store_->MoveShardOut(step, attempt, rank, to);
+  });
+}
+
+absl::Status JobStore::MoveDamaged(
+    const ShardManifest& shard, absl::FunctionRef<absl::Status(const std::string& to)> move) const {
+  v1::TrashedShard record;
+  record.mutable_ref()->set_job(job_);
+  record.mutable_ref()->set_step(shard.step);
+  record.mutable_ref()->set_attempt(shard.attempt);
+  record.set_rank(shard.rank);
+  const CheckpointHeader header =
+      ReadHeader(shard.step, shard.attempt).value_or(CheckpointHeader());
+  record.set_world(header.world);
+  const v1::StoreIdentity store = ReadOrigin(shard.step, shard.attempt);
+  if (!store.id().empty()) *record.mutable_store() = EpochOf(store);
+  record.set_kind(v1::DELETION_KIND_DAMAGED);
+  record.set_reason(header.world == 0 ? "its checkpoint's header is damaged"
+                                      : "its files have changed since it was sealed");
+  return trash_->Add(std::move(record), header, move);
+}
+
+absl::StatusOr<ShardManifest> JobStore::TakeFromTrash(const v1::TrashedShard& shard,
+                                                      const CheckpointHeader& header,
+                                                      const std::string& directory) {
+  const v1::CheckpointRef& ref = shard.ref();
+  if (header.world <= shard.rank() || header.step != ref.step() ||
+      header.attempt != ref.attempt()) {
+    return absl::DataLossError("its checkpoint's header is damaged");
+  }
+  NIBBLE_RETURN_IF_ERROR(WriteOrigin(ref.step(), ref.attempt(), shard.store()));
+  NIBBLE_RETURN_IF_ERROR(WriteHeader(header));
+  return store_->MoveShardIn(ref.step(), ref.attempt(), shard.rank(), directory);
 }
 
 // A file that cannot be removed does no harm: without sealed shards nothing reads it.

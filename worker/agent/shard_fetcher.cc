@@ -322,18 +322,31 @@ absl::Status ShardFetcher::Copy(Source& source, const v1::DesiredReplica& shard,
                                 absl::FunctionRef<void(int64_t bytes)> progress) {
   NIBBLE_ASSIGN_OR_RETURN(const Described described, Describe(source, shard, cancellation));
   const std::string& job = shard.ref().job();
-  NIBBLE_RETURN_IF_ERROR(options_.open_job(job, described.header.identity));
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<ShardWriter> writer,
-                          options_.registry->BeginReplica(job, described.manifest));
-  ReplicaFeed feed(*writer, described.manifest);
-  NIBBLE_RETURN_IF_ERROR(Read(source, shard, described.manifest.bytes(), cancellation,
-                              [&](const std::string& bytes) -> absl::Status {
-                                progress(static_cast<int64_t>(bytes.size()));
-                                return feed.Take(AsBytes(bytes));
-                              }));
-  NIBBLE_RETURN_IF_ERROR(feed.NextSlice());
-  NIBBLE_ASSIGN_OR_RETURN(const ShardManifest sealed, writer->Seal());
-  return options_.registry->AddReplica(job, described.header, sealed, input);
+  bool full = false;  // this worker's disk
+  const auto here = [&full](const absl::Status& status) {
+    full |= absl::IsResourceExhausted(status);
+    return status;
+  };
+  const auto store = [&]() -> absl::Status {
+    NIBBLE_RETURN_IF_ERROR(here(options_.open_job(job, described.header.identity)));
+    const auto writer = options_.registry->BeginReplica(job, described.manifest);
+    NIBBLE_RETURN_IF_ERROR(here(writer.status()));
+    ReplicaFeed feed(**writer, described.manifest);
+    NIBBLE_RETURN_IF_ERROR(Read(source, shard, described.manifest.bytes(), cancellation,
+                                [&](const std::string& bytes) -> absl::Status {
+                                  progress(static_cast<int64_t>(bytes.size()));
+                                  return here(feed.Take(AsBytes(bytes)));
+                                }));
+    NIBBLE_RETURN_IF_ERROR(here(feed.NextSlice()));
+    const absl::StatusOr<ShardManifest> sealed = (*writer)->Seal();
+    NIBBLE_RETURN_IF_ERROR(here(sealed.status()));
+    return here(options_.registry->AddReplica(job, described.header, *sealed, input));
+  };
+  absl::Status stored = store();
+  while (std::exchange(full, false) && options_.registry->MakeRoom(described.manifest.bytes())) {
+    stored = store();
+  }
+  return stored;
 }
 
 absl::Status ShardFetcher::Fetch(const v1::DesiredReplica& shard, bool input,

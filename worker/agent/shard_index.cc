@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/bytes.h"
 #include "common/crc32c.h"
+#include "common/protocol/store_identity.h"
 #include "worker/agent/data_directory.h"
 
 namespace nibble {
@@ -73,6 +74,19 @@ std::vector<CheckpointKey> ShardIndex::CommittedRivals(const CheckpointKey& key)
   return rivals;
 }
 
+int64_t ShardIndex::NewestAccepted(const std::string& job, const v1::StoreIdentity* epoch) const {
+  int64_t newest = -1;
+  for (auto at = checkpoints_.lower_bound({.job = job});
+       at != checkpoints_.end() && at->first.job == job; ++at) {
+    const auto& [key, checkpoint] = *at;
+    if (checkpoint.input || (epoch != nullptr && !SameEpoch(checkpoint.store, *epoch))) continue;
+    for (const auto& [rank, shard] : checkpoint.shards) {
+      if (shard.accepted && !IsToBeDropped(key, rank)) newest = std::max(newest, key.step);
+    }
+  }
+  return newest;
+}
+
 ShardIndex::Replaced ShardIndex::ReplaceJob(const std::string& job, int64_t generation,
                                             Checkpoints present) {
   Replaced replaced;
@@ -106,8 +120,9 @@ bool ShardIndex::IsToBeDropped(const CheckpointKey& key, int32_t rank) const {
   return false;
 }
 
-void ShardIndex::DropAll(const CheckpointKey& key, const StoredCheckpoint& checkpoint) {
-  for (const auto& [rank, shard] : checkpoint.shards) work_[key.job].drop[key].insert(rank);
+void ShardIndex::DropAll(const CheckpointKey& key, const StoredCheckpoint& checkpoint,
+                         const Deletion& deletion) {
+  for (const auto& [rank, shard] : checkpoint.shards) work_[key.job].drop[key][rank] = deletion;
 }
 
 std::vector<v1::ShardReport> ShardIndex::Report(int64_t number) {
@@ -127,15 +142,21 @@ std::vector<v1::ShardReport> ShardIndex::Report(int64_t number) {
 std::vector<std::string> ShardIndex::Answered(const v1::ConnectResponse& response) {
   std::vector<std::string> lines;
   for (const v1::DroppedShard& dropped : response.dropped()) {
+    // Until it has received a report durably, the coordinator does not know what is here.
+    if (response.answered() <= 0) break;
     const CheckpointKey key = KeyOf(dropped.ref());
-    const StoredCheckpoint* const checkpoint = Find(key);
+    StoredCheckpoint* const checkpoint = Find(key);
     if (checkpoint == nullptr || !checkpoint->shards.contains(dropped.rank())) continue;
-    if (!SameEpoch(checkpoint->store, response.store())) {
+    // Coordinators of an earlier version do not name the epoch.
+    const v1::StoreIdentity& order = dropped.has_order() ? dropped.order() : response.store();
+    if (!SameEpoch(checkpoint->store, order) || !SameEpoch(checkpoint->store, response.store())) {
+      if (std::exchange(checkpoint->failure_logged, true)) continue;
       lines.push_back(absl::StrCat(Describe(key), " is kept: the coordinator dropped it, but ",
-                                   "another store, or an earlier epoch, ordered it"));
+                                   "another store, or another epoch, ordered it"));
       continue;
     }
-    work_[key.job].drop[key].insert(dropped.rank());
+    work_[key.job].drop[key][dropped.rank()] = {
+        .kind = dropped.kind(), .reason = dropped.reason(), .order = order};
   }
   for (auto& [key, checkpoint] : checkpoints_) {
     if (!SameEpoch(checkpoint.store, response.store())) continue;
@@ -169,11 +190,15 @@ void ShardIndex::TakeOver(const v1::DesiredReplica& known, const v1::StoreIdenti
   }
 }
 
-void ShardIndex::RemoveOrphans(const std::string& job, const std::string& store_id, int64_t kept) {
+void ShardIndex::RemoveOrphans(const std::string& job, const std::string& store_id,
+                               const v1::StoreIdentity& by) {
   for (const auto& [key, checkpoint] : checkpoints_) {
     if (key.job == job && !checkpoint.input && checkpoint.store.id() == store_id &&
-        checkpoint.store.epoch() != kept) {
-      DropAll(key, checkpoint);
+        !SameEpoch(checkpoint.store, by)) {
+      DropAll(key, checkpoint,
+              {.kind = v1::DELETION_KIND_ORPHAN,
+               .reason = "a person ordered the removal of the orphaned job",
+               .order = by});
     }
   }
 }
@@ -182,7 +207,7 @@ void ShardIndex::ReleaseLease(const CheckpointKey& key) {
   if (--leases_[key] > 0) return;
   leases_.erase(key);
   const StoredCheckpoint* const checkpoint = Find(key);
-  if (checkpoint != nullptr && checkpoint->input) DropAll(key, *checkpoint);
+  if (checkpoint != nullptr && checkpoint->input) DropAll(key, *checkpoint, {});
 }
 
 ShardIndex::Work ShardIndex::BeginWork(const std::string& job) {

@@ -4,7 +4,8 @@
 //
 // An answer covers the reports of its stream up to `answered`: it accepts each shard that was first
 // named in one of those, unless it drops the shard. Only an answer from the coordinator store that
-// ordered a checkpoint, in the same epoch, accepts or drops its shards. TakeOver assigns a
+// ordered a checkpoint, in the same epoch, accepts or drops its shards; it drops them only after a
+// report of the stream was durably received, and by an order of that epoch. TakeOver assigns a
 // checkpoint to another store; RemoveOrphans drops shards whatever any answer contains.
 //
 // Ownership: values. Thread-safety: one thread at a time; nothing here waits or does I/O.
@@ -50,6 +51,14 @@ CheckpointKey KeyOf(const v1::CheckpointRef& ref);
 // "checkpoint of gpt-1, step 10, attempt 2"
 std::string Describe(const CheckpointKey& key);
 
+// Why a shard is removed from its store.
+struct Deletion {
+  v1::DeletionKind kind = v1::DELETION_KIND_UNSPECIFIED;
+  std::string reason;
+  v1::StoreIdentity order;  // epoch and update that ordered it; unset: this worker decided
+};
+using Deletions = std::map<int32_t, Deletion>;  // by rank
+
 // The shards here of one checkpoint.
 struct StoredCheckpoint {
   struct Shard {
@@ -76,8 +85,8 @@ class ShardIndex {
   using Checkpoints = std::map<CheckpointKey, StoredCheckpoint>;
   struct Work {  // of one job
     std::map<CheckpointKey, v1::StoreIdentity> take_over;
-    std::map<CheckpointKey, std::set<int32_t>> drop;  // ranks
-    std::set<CheckpointKey> settle;                   // checkpoints that were accepted
+    std::map<CheckpointKey, Deletions> drop;
+    std::set<CheckpointKey> settle;  // checkpoints that were accepted
   };
   struct Replaced {
     size_t lost = 0;                     // shards
@@ -92,6 +101,9 @@ class ShardIndex {
   void Remove(const CheckpointKey& key) { checkpoints_.erase(key); }
   // Other committed checkpoints of the same job and step.
   std::vector<CheckpointKey> CommittedRivals(const CheckpointKey& key) const;
+  // Step of the newest checkpoint of the job with an accepted shard that is not to be dropped; of
+  // this epoch, unless that is null; -1: none.
+  int64_t NewestAccepted(const std::string& job, const v1::StoreIdentity* epoch) const;
   // The job's directory was removed and made again as `generation`, which contains `present`:
   // removes checkpoints of earlier generations.
   Replaced ReplaceJob(const std::string& job, int64_t generation, Checkpoints present);
@@ -107,8 +119,10 @@ class ShardIndex {
   void Accept(const CheckpointKey& key);
   // `store` knows this shard: once that is on disk, its checkpoint belongs to that store.
   void TakeOver(const v1::DesiredReplica& known, const v1::StoreIdentity& store);
-  // Drops the job's shards that the store with this id ordered, except those of its epoch `kept`.
-  void RemoveOrphans(const std::string& job, const std::string& store_id, int64_t kept);
+  // Drops the job's shards that the store with this id ordered, except those of the epoch of `by`,
+  // the store that orders it.
+  void RemoveOrphans(const std::string& job, const std::string& store_id,
+                     const v1::StoreIdentity& by);
 
   // --- Leases: a checkpoint that has one is not dropped.
 
@@ -126,7 +140,8 @@ class ShardIndex {
 
  private:
   bool IsToBeDropped(const CheckpointKey& key, int32_t rank) const;
-  void DropAll(const CheckpointKey& key, const StoredCheckpoint& checkpoint);
+  void DropAll(const CheckpointKey& key, const StoredCheckpoint& checkpoint,
+               const Deletion& deletion);
 
   Checkpoints checkpoints_;
   std::map<CheckpointKey, int> leases_;  // their number

@@ -64,7 +64,8 @@ TEST(ShardIndexTest, ADroppedShardIsNeitherAcceptedNorReportedUntilItsRemovalHas
   EXPECT_TRUE(index.Answered(Drop(Answer(1), 1)).empty());
   EXPECT_EQ(index.Report(2).size(), 1u);
   const ShardIndex::Work work = index.BeginWork(kStep10.job);
-  EXPECT_EQ(work.drop.at(kStep10), std::set<int32_t>{1});
+  EXPECT_EQ(work.drop.at(kStep10).size(), 1u);
+  EXPECT_TRUE(work.drop.at(kStep10).contains(1));
   EXPECT_EQ(index.Report(3).size(), 1u);
   EXPECT_FALSE(index.Find(kStep10)->shards.at(1).accepted);
   index.FinishWork(kStep10.job);
@@ -72,12 +73,53 @@ TEST(ShardIndexTest, ADroppedShardIsNeitherAcceptedNorReportedUntilItsRemovalHas
 }
 
 TEST(ShardIndexTest, AnAnswerOfAnotherStoreOrEpochNeitherDropsNorAccepts) {
-  ShardIndex index = TwoShards();
-  (void)index.Report(1);
   for (const v1::StoreIdentity& other : {IndexedStore('b'), IndexedStore('a', 2)}) {
+    ShardIndex index = TwoShards();
+    (void)index.Report(1);
     EXPECT_EQ(index.Answered(Drop(Answer(1, other), 0)).size(), 1u);
+    EXPECT_TRUE(index.Answered(Drop(Answer(1, other), 0)).empty()) << "said once";
     EXPECT_FALSE(index.HasWork(kStep10.job));
   }
+}
+
+TEST(ShardIndexTest, AnOrderOfAnotherEpochDropsNothingWhoeverSendsIt) {
+  ShardIndex index = TwoShards();
+  (void)index.Report(1);
+  v1::ConnectResponse response = Drop(Answer(0), 0);
+  v1::StoreIdentity& order = *response.mutable_dropped(0)->mutable_order();
+  order = IndexedStore('a');
+  order.set_epoch_id(std::string(32, '1'));  // an epoch with the same number
+  response.set_answered(1);
+  EXPECT_EQ(index.Answered(response).size(), 1u);
+  EXPECT_TRUE(index.BeginWork(kStep10.job).drop.empty());
+  order.clear_epoch_id();
+  order.set_sequence(7);
+  EXPECT_TRUE(index.Answered(response).empty());
+  EXPECT_EQ(index.BeginWork(kStep10.job).drop.at(kStep10).at(0).order.sequence(), 7);
+}
+
+TEST(ShardIndexTest, NothingIsDroppedBeforeAReportOfTheStreamWasAnswered) {
+  ShardIndex index = TwoShards();
+  (void)index.Report(1);
+  EXPECT_TRUE(index.Answered(Drop(Answer(0), 0)).empty());
+  EXPECT_FALSE(index.HasWork(kStep10.job));
+  EXPECT_TRUE(index.Answered(Drop(Answer(1), 0)).empty());
+  EXPECT_TRUE(index.BeginWork(kStep10.job).drop.contains(kStep10));
+}
+
+TEST(ShardIndexTest, TheNewestAcceptedCheckpointIsOfTheEpochAndNotToBeDropped) {
+  ShardIndex index = TwoShards();
+  const v1::StoreIdentity own = IndexedStore('a');
+  const v1::StoreIdentity other = IndexedStore('a', 2);
+  EXPECT_EQ(index.NewestAccepted("a-1", nullptr), -1);
+  (void)index.Report(1);
+  (void)index.Answered(Answer(1));
+  EXPECT_EQ(index.NewestAccepted("a-1", nullptr), 10);
+  EXPECT_EQ(index.NewestAccepted("a-1", &own), 10);
+  EXPECT_EQ(index.NewestAccepted("a-1", &other), -1);
+  EXPECT_EQ(index.NewestAccepted("a", nullptr), -1);
+  (void)index.Answered(Drop(Drop(Answer(1), 0), 1));
+  EXPECT_EQ(index.NewestAccepted("a-1", nullptr), -1);
 }
 
 TEST(ShardIndexTest, AShardIsTakenOverByItsManifest) {

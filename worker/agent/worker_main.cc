@@ -71,6 +71,8 @@ struct Arguments {
   double hang_steps = 20;
   double hang_seconds = 120;
   int64_t keep_ranks = 0;  // seconds
+  int64_t trash_hours = nibble::Trash::kDefaultHours;
+  std::optional<int64_t> trash_bytes;
   int64_t log_mib = 16;
   std::string http = nibble::kWorkerHttp;
   bool http_given = false;
@@ -193,6 +195,8 @@ absl::StatusOr<nibble::Daemon::Options> OptionsOf(const Arguments& arguments) {
   options.watchdog = {.median_steps = arguments.hang_steps,
                       .least_ms = static_cast<int64_t>(arguments.hang_seconds * 1000)};
   options.keep_ranks = std::chrono::seconds(arguments.keep_ranks);
+  options.trash_hours = arguments.trash_hours;
+  options.trash_bytes = arguments.trash_bytes;
   options.logs.file_bytes = arguments.log_mib << 20;
   options.http = {.listen = arguments.http,
                   .insecure = arguments.insecure || arguments.tls.given(),
@@ -313,6 +317,14 @@ int main(int argc, char** argv) {
           "continue in the job's next attempt; 0: it ends, and a new one is started")
       .ShowDefault()
       .InRange(0, 3600);
+  app.Add("--trash-hours", arguments.trash_hours,
+          "Hours that deleted shards stay in DATA/trash; 0: until the next look, within a minute. "
+          "The newest checkpoint of a job that is nowhere else here stays")
+      .ShowDefault()
+      .InRange(0, 87'600);
+  app.Add("--trash-bytes", arguments.trash_bytes,
+          "Size of DATA/trash, bytes; default: a tenth of the file system; 0: as --trash-hours 0")
+      .AtLeast(0);
   app.Add("--log-mib", arguments.log_mib, "Size of a log file, MiB; each rank keeps at most two")
       .ShowDefault()
       .InRange(1, 1 << 20);

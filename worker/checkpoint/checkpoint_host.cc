@@ -98,7 +98,15 @@ void CheckpointHost::EndWaiting() {
   if (--waiting_for_room_ == 0 && options_.trouble) options_.trouble("");
 }
 
-absl::Status CheckpointHost::WithRoom(int64_t step, absl::FunctionRef<absl::Status()> attempt) {
+absl::Status CheckpointHost::WithRoom(int64_t step, int64_t bytes,
+                                      absl::FunctionRef<absl::Status()> attempt_once) {
+  const auto attempt = [&] {
+    absl::Status status = attempt_once();
+    while (absl::IsResourceExhausted(status) && options_.make_room && options_.make_room(bytes)) {
+      status = attempt_once();
+    }
+    return status;
+  };
   absl::Status status = attempt();
   if (!absl::IsResourceExhausted(status)) return status;
   BeginWaiting(step);
@@ -137,7 +145,7 @@ void CheckpointHost::Store(const Rank& rank, const Request& request) {
   CheckpointHeader header;
   bool direct = true;
   absl::StatusOr<ShardManifest> shard = ShardManifest();
-  const absl::Status written = WithRoom(request.step, [&] {
+  const absl::Status written = WithRoom(request.step, rank.area->bytes(), [&] {
     shard = Write(rank, request, header, direct);
     return shard.status();
   });
@@ -191,14 +199,15 @@ void CheckpointHost::Finish(int64_t step, Pending pending) {
   if (outcome.status.ok()) {
     std::vector<ShardManifest> shards;
     for (auto& [rank, shard] : pending.sealed) shards.push_back(std::move(shard));
-    outcome.status = WithRoom(step, [&] {
+    outcome.status = WithRoom(step, /*bytes=*/1, [&] {
       const auto report = Commit(pending.header, shards);
       if (report.ok()) outcome.deleted = static_cast<int64_t>(report->deleted.size());
       return report.status();
     });
   }
   if (!outcome.status.ok()) {
-    const absl::Status dropped = options_.store->Discard(step, options_.attempt);
+    const absl::Status dropped = options_.discard ? options_.discard(step, pending.header)
+                                                  : options_.store->Discard(step, options_.attempt);
     if (!dropped.ok()) {
       outcome.status = absl::Status(
           outcome.status.code(),

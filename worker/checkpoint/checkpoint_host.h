@@ -53,6 +53,11 @@ class CheckpointHost : public SnapshotSink {
     std::function<absl::StatusOr<CheckpointStore::CommitReport>(const CheckpointHeader& header,
                                                                 std::vector<ShardManifest> shards)>
         commit;
+    // Removes the sealed shards here of a checkpoint that failed; null: CheckpointStore::Discard.
+    std::function<absl::Status(int64_t step, const CheckpointHeader& header)> discard;
+    // Frees space of about this size on a full disk, before a write waits for it; whether it has
+    // freed any. May be null.
+    std::function<bool(int64_t bytes)> make_room;
     // Reports what is being waited for; the text stays the same meanwhile, and is empty once the
     // wait is over. May be null. Called from the ranks' threads, one call at a time; it must not
     // call the host.
@@ -104,9 +109,9 @@ class CheckpointHost : public SnapshotSink {
   // The rank's next snapshot; nullopt: none will come.
   std::optional<Request> NextOf(int32_t rank);
   void Store(const Rank& rank, const Request& request);
-  // Repeats `attempt` until it succeeds, fails for another reason than a full disk, or the host
-  // ends.
-  absl::Status WithRoom(int64_t step, absl::FunctionRef<absl::Status()> attempt);
+  // Repeats `attempt`, which writes about `bytes`, until it succeeds, fails for another reason than
+  // a full disk, or the host ends.
+  absl::Status WithRoom(int64_t step, int64_t bytes, absl::FunctionRef<absl::Status()> attempt);
   void BeginWaiting(int64_t step);
   void EndWaiting();
   absl::StatusOr<ShardManifest> Write(const Rank& rank, const Request& request,

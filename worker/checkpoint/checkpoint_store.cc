@@ -104,37 +104,48 @@ absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::BeginCopy(
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   NIBBLE_RETURN_IF_ERROR(MakeAgain());
   NIBBLE_RETURN_IF_ERROR(CheckShard(original));
+  NIBBLE_RETURN_IF_ERROR(CheckTakesCopies(original.step, original.attempt));
+  return StartWriting(original, /*copy=*/true);
+}
+
+absl::Status CheckpointStore::CheckTakesCopies(int64_t step, int64_t attempt) const {
   if (options_.decides) {
     return absl::FailedPreconditionError(
         absl::StrCat("store ", path_, " decides which checkpoints exist, so it takes no copies"));
   }
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<StoredDirectory> committed, Committed());
   for (const StoredDirectory& directory : committed) {
-    if (directory.step != original.step || directory.attempt != original.attempt) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "step ", original.step, ", attempt ", original.attempt, " is committed in ", path_));
+    if (directory.step != step || directory.attempt != attempt) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", step, ", attempt ", attempt, " is committed in ", path_));
   }
-  return StartWriting(original, /*copy=*/true);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<ShardWriter>> CheckpointStore::StartWriting(
     const ShardManifest& shard, bool copy) {
+  NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<WriteSession> session,
+                          EnterSession(shard.step, shard.attempt, shard.rank));
+  return std::make_unique<ShardWriter>(std::move(session), shard, options_.file_bytes, copy);
+}
+
+absl::StatusOr<std::shared_ptr<WriteSession>> CheckpointStore::EnterSession(int64_t step,
+                                                                            int64_t attempt,
+                                                                            int32_t rank) {
   std::erase_if(sessions_, [](const auto& session) { return session->ended(); });
   while (true) {
-    std::shared_ptr<WriteSession> session = FindSession(shard.step, shard.attempt);
+    std::shared_ptr<WriteSession> session = FindSession(step, attempt);
     if (session == nullptr) {
       NIBBLE_ASSIGN_OR_RETURN(
           std::shared_ptr<WriteSession> made,
-          WriteSession::Create(path_, {Stage::kWriting, shard.step, shard.attempt, ++last_serial_},
-                               lock_, options_.faults));
+          WriteSession::Create(path_, {Stage::kWriting, step, attempt, ++last_serial_}, lock_,
+                               options_.faults));
       session = std::move(made);
       sessions_.push_back(session);
     }
-    NIBBLE_ASSIGN_OR_RETURN(const bool entered, session->Enter(shard.rank));
+    NIBBLE_ASSIGN_OR_RETURN(const bool entered, session->Enter(rank));
     // The session ended just now, with its last writer; the next iteration makes another.
-    if (entered) {
-      return std::make_unique<ShardWriter>(std::move(session), shard, options_.file_bytes, copy);
-    }
+    if (entered) return session;
   }
 }
 
@@ -205,13 +216,49 @@ absl::Status CheckpointStore::Discard(int64_t step, int64_t attempt) {
   return session == nullptr ? absl::OkStatus() : session->Drop();
 }
 
+absl::Status CheckpointStore::NotSealed(int64_t step, int64_t attempt, int32_t rank) const {
+  return absl::NotFoundError(absl::StrCat("rank ", rank, " of step ", step, ", attempt ", attempt,
+                                          " is not sealed in ", path_));
+}
+
 absl::Status CheckpointStore::DiscardShard(int64_t step, int64_t attempt, int32_t rank) {
   const Change change(*this);
   NIBBLE_RETURN_IF_ERROR(CheckWritable());
   const std::shared_ptr<WriteSession> session = FindSession(step, attempt);
-  if (session != nullptr) return session->Remove(rank);
-  return absl::NotFoundError(absl::StrCat("rank ", rank, " of step ", step, ", attempt ", attempt,
-                                          " is not sealed in ", path_));
+  return session == nullptr ? NotSealed(step, attempt, rank) : session->Remove(rank);
+}
+
+absl::Status CheckpointStore::MoveShardOut(int64_t step, int64_t attempt, int32_t rank,
+                                           const std::string& to) {
+  const Change change(*this);
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
+  const std::shared_ptr<WriteSession> session = FindSession(step, attempt);
+  return session == nullptr ? NotSealed(step, attempt, rank) : session->MoveOut(rank, to);
+}
+
+absl::StatusOr<ShardManifest> CheckpointStore::MoveShardIn(int64_t step, int64_t attempt,
+                                                           int32_t rank, const std::string& from) {
+  const Change change(*this);
+  NIBBLE_RETURN_IF_ERROR(CheckWritable());
+  NIBBLE_RETURN_IF_ERROR(MakeAgain());
+  NIBBLE_RETURN_IF_ERROR(CheckTakesCopies(step, attempt));
+  NIBBLE_ASSIGN_OR_RETURN(ShardManifest manifest, ReadSeal(from, rank));
+  if (manifest.step != step || manifest.attempt != attempt || manifest.rank != rank) {
+    return absl::DataLossError(absl::StrCat("the seal in ", from, " is of rank ", manifest.rank,
+                                            ", step ", manifest.step, ", attempt ",
+                                            manifest.attempt));
+  }
+  if (const auto session = FindSession(step, attempt); session != nullptr) {
+    for (const ShardManifest& sealed : session->sealed()) {
+      if (sealed.rank != rank) continue;
+      return absl::AlreadyExistsError(
+          absl::StrCat("rank ", rank, " is sealed in ", session->path()));
+    }
+  }
+  NIBBLE_ASSIGN_OR_RETURN(const std::shared_ptr<WriteSession> session,
+                          EnterSession(step, attempt, rank));
+  NIBBLE_RETURN_IF_ERROR(session->MoveIn(manifest, from));
+  return manifest;
 }
 
 absl::Status CheckpointStore::Reopen(int64_t step, int64_t attempt) {
@@ -233,8 +280,8 @@ absl::Status CheckpointStore::Reopen(int64_t step, int64_t attempt) {
       RenameInside(path_, DirectoryName(*found), DirectoryName(writing), options_.faults));
   NIBBLE_RETURN_IF_ERROR(
       RemoveTree(absl::StrCat(path_, "/", DirectoryName(writing), "/", kManifestFileName)));
-  NIBBLE_ASSIGN_OR_RETURN(auto session,
-                          WriteSession::Recover(path_, writing, lock_, options_.faults));
+  NIBBLE_ASSIGN_OR_RETURN(auto session, WriteSession::Recover(path_, writing, lock_,
+                                                              options_.faults, options_.damaged));
   if (session != nullptr) sessions_.push_back(std::move(session));
   return absl::OkStatus();
 }

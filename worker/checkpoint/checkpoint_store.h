@@ -80,7 +80,11 @@ class CheckpointStore {
     Retention retention;
     int64_t chunk_bytes = int64_t{1} << 18;  // 8 to 2^30
     int64_t file_bytes = int64_t{1} << 30;   // approximate bytes of chunks per file; at least 1
-    DiskFaults* faults = nullptr;            // for tests
+    // Of a store that does not decide: takes sealed shards that are found damaged when the store or
+    // a checkpoint is opened again; called while the store is locked, so it must not call it. Null:
+    // they are removed.
+    TakeDamaged damaged;
+    DiskFaults* faults = nullptr;  // for tests
   };
 
   struct OpenReport {
@@ -144,6 +148,12 @@ class CheckpointStore {
   absl::Status Discard(int64_t step, int64_t attempt);
   // As Discard, for one rank. NotFound if its shard is not here.
   absl::Status DiscardShard(int64_t step, int64_t attempt, int32_t rank);
+  // As DiscardShard, but moves the shard to a directory on the same file system.
+  absl::Status MoveShardOut(int64_t step, int64_t attempt, int32_t rank, const std::string& to);
+  // Moves a shard back that MoveShardOut has moved to `from`: it is sealed and uncommitted again.
+  // AlreadyExists if the rank's shard is here; otherwise errors as BeginCopy and ReadSeal.
+  absl::StatusOr<ShardManifest> MoveShardIn(int64_t step, int64_t attempt, int32_t rank,
+                                            const std::string& from);
 
   // Undoes Commit: the shards become sealed and uncommitted again, except those whose files have
   // changed since they were sealed. NotFound if the checkpoint is not committed here,
@@ -220,7 +230,14 @@ class CheckpointStore {
   absl::Status MakeAgain() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RaiseFence(int64_t attempt, const char* doing) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteFile(const StoreFile& file) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status NotSealed(int64_t step, int64_t attempt, int32_t rank) const;
   std::shared_ptr<WriteSession> FindSession(int64_t step, int64_t attempt) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // FailedPrecondition unless shards of other stores can be added to the checkpoint.
+  absl::Status CheckTakesCopies(int64_t step, int64_t attempt) const;
+  // The session of the step and attempt, which the rank has entered.
+  absl::StatusOr<std::shared_ptr<WriteSession>> EnterSession(int64_t step, int64_t attempt,
+                                                             int32_t rank)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Enters the session of the shard's step and attempt; `copy` as in ShardWriter.
   absl::StatusOr<std::unique_ptr<ShardWriter>> StartWriting(const ShardManifest& shard, bool copy)

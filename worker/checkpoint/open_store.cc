@@ -185,7 +185,8 @@ absl::Status CheckpointStore::RemoveLeftovers(OpenReport& report) {
     const int64_t bytes = TreeBytes(path);
     absl::Status status;
     if (directory.stage == Stage::kWriting && !options_.decides) {
-      auto session = WriteSession::Recover(path_, directory, lock_, options_.faults);
+      auto session =
+          WriteSession::Recover(path_, directory, lock_, options_.faults, options_.damaged);
       status = session.status();
       if (session.ok() && *session != nullptr) {
         sessions_.push_back(*std::move(session));

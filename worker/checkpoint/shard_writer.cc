@@ -39,6 +39,32 @@ StoredDirectory AtStage(StoredDirectory directory, Stage stage) {
 
 }  // namespace
 
+absl::Status MoveShardFiles(const std::string& from, int32_t rank, const std::string& to,
+                            DiskFaults* faults) {
+  const auto in = [](const std::string& directory, const std::string& name) {
+    return absl::StrCat(directory, "/", name);
+  };
+  // A seal without a database is no shard, so the rename of the database moves the shard.
+  const std::string seal = SealFileName(rank);
+  NIBBLE_RETURN_IF_ERROR(RemoveTree(in(to, seal)));
+  if (link(in(from, seal).c_str(), in(to, seal).c_str()) != 0) {
+    return ErrnoError(errno, "linking", in(to, seal));
+  }
+  NIBBLE_RETURN_IF_ERROR(SyncDirectory(to));
+  if (faults != nullptr) faults->AfterSync(in(to, seal));
+  const std::string target = in(to, ShardDirectoryName(rank));
+  const int fault = faults == nullptr ? 0 : faults->BeforeWrite(target, 0);
+  if (fault != 0) return ErrnoError(fault, "renaming", target);
+  if (rename(in(from, ShardDirectoryName(rank)).c_str(), target.c_str()) != 0) {
+    return ErrnoError(errno, "renaming",
+                      absl::StrCat(in(from, ShardDirectoryName(rank)), " to ", target));
+  }
+  NIBBLE_RETURN_IF_ERROR(SyncDirectory(to));
+  NIBBLE_RETURN_IF_ERROR(SyncDirectory(from));
+  if (faults != nullptr) faults->AfterSync(target);
+  return absl::OkStatus();
+}
+
 WriteSession::WriteSession(const std::string& store, const StoredDirectory& directory,
                            std::shared_ptr<const FileLock> lock, DiskFaults* faults)
     : store_(store),
@@ -61,12 +87,13 @@ absl::StatusOr<std::shared_ptr<WriteSession>> WriteSession::Create(
 
 absl::StatusOr<std::shared_ptr<WriteSession>> WriteSession::Recover(
     const std::string& store, const StoredDirectory& directory,
-    std::shared_ptr<const FileLock> lock, DiskFaults* faults) {
+    std::shared_ptr<const FileLock> lock, DiskFaults* faults, const TakeDamaged& damaged) {
   std::shared_ptr<WriteSession> session(
       new WriteSession(store, directory, std::move(lock), faults));
   NIBBLE_RETURN_IF_ERROR(RemoveStagedLeftovers(session->path_));
   NIBBLE_ASSIGN_OR_RETURN(const std::vector<int32_t> ranks, ScanShards(session->path_));
   bool any = false;
+  absl::Status not_taken;
   for (const int32_t rank : ranks) {
     absl::StatusOr<ShardManifest> seal = ReadSeal(session->path_, rank);
     if (seal.ok() && seal->step == directory.step && seal->attempt == directory.attempt &&
@@ -74,11 +101,18 @@ absl::StatusOr<std::shared_ptr<WriteSession>> WriteSession::Recover(
       MutexLock held(&session->mutex_);
       session->shards_[rank] = {.state = ShardState::kSealed, .manifest = *std::move(seal)};
       any = true;
-    } else {
-      session->RemoveFiles(rank);
+      continue;
     }
+    if (damaged && !absl::IsNotFound(seal.status())) {
+      if (const absl::Status taken = damaged(directory, rank); !taken.ok()) {
+        not_taken.Update(taken);
+        continue;
+      }
+    }
+    session->RemoveFiles(rank);
   }
   if (any) return session;
+  NIBBLE_RETURN_IF_ERROR(not_taken);
   NIBBLE_RETURN_IF_ERROR(session->Drop());
   return std::shared_ptr<WriteSession>();
 }
@@ -132,20 +166,40 @@ void WriteSession::Leave(int32_t rank) {
   (void)RemoveTree(path_);
 }
 
-absl::Status WriteSession::Remove(int32_t rank) {
-  {
-    MutexLock lock(&mutex_);
-    const auto found = shards_.find(rank);
-    if (ended_ || found == shards_.end() || found->second.state == ShardState::kRemoving) {
-      return absl::NotFoundError(absl::StrCat("rank ", rank, " is not sealed in ", path_));
-    }
-    if (found->second.state == ShardState::kWriting) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("rank ", rank, " is still being written in ", path_));
-    }
+absl::Status WriteSession::CheckSealed(int32_t rank) const {
+  MutexLock lock(&mutex_);
+  const auto found = shards_.find(rank);
+  if (ended_ || found == shards_.end() || found->second.state == ShardState::kRemoving) {
+    return absl::NotFoundError(absl::StrCat("rank ", rank, " is not sealed in ", path_));
   }
+  if (found->second.state == ShardState::kSealed) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", rank, " is still being written in ", path_));
+}
+
+absl::Status WriteSession::Remove(int32_t rank) {
+  NIBBLE_RETURN_IF_ERROR(CheckSealed(rank));
   Leave(rank);
   return absl::OkStatus();
+}
+
+absl::Status WriteSession::MoveOut(int32_t rank, const std::string& to) {
+  NIBBLE_RETURN_IF_ERROR(CheckSealed(rank));
+  absl::Status moved = MoveShardFiles(path_, rank, to, faults_);
+  if (!moved.ok() && access(ShardPath(rank).c_str(), F_OK) == 0) return moved;
+  Leave(rank);
+  return moved;
+}
+
+absl::Status WriteSession::MoveIn(const ShardManifest& manifest, const std::string& from) {
+  absl::Status moved = MoveShardFiles(from, manifest.rank, path_, faults_);
+  if (!moved.ok() && access(ShardPath(manifest.rank).c_str(), F_OK) != 0) {
+    Leave(manifest.rank);
+    return moved;
+  }
+  MutexLock lock(&mutex_);
+  shards_[manifest.rank] = {.state = ShardState::kSealed, .manifest = manifest};
+  return moved;
 }
 
 absl::Status WriteSession::Seal(const ShardManifest& manifest) {

@@ -11,13 +11,14 @@
 // lock, so that no other process writes into the store while a writer lives. A ShardWriter owns its
 // files until Seal passes them to the store; destroyed before that, it removes them.
 // Thread-safety: WriteSession: all methods from any thread, but only the store calls Enter, Commit,
-// Remove and Drop, one at a time; no method waits for the disk with the lock held.
+// Remove, MoveOut, MoveIn and Drop, one at a time; no method waits for the disk with the lock held.
 // ShardWriter: one thread at a time, independent of the store and other ranks' writers.
 #ifndef NIBBLE_WORKER_CHECKPOINT_SHARD_WRITER_H_
 #define NIBBLE_WORKER_CHECKPOINT_SHARD_WRITER_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -36,6 +37,16 @@
 
 namespace nibble {
 
+// Moves a sealed shard from one checkpoint's directory to another, on the same file system. A crash
+// at any moment leaves the database in one of the two, with its seal; the seal alone may be in the
+// other. On an error the database is in `to` if only a sync has failed.
+absl::Status MoveShardFiles(const std::string& from, int32_t rank, const std::string& to,
+                            DiskFaults* faults);
+
+// Receives a sealed shard of the directory whose files have changed since then, and moves them
+// away. If it fails they stay.
+using TakeDamaged = std::function<absl::Status(const StoredDirectory& directory, int32_t rank)>;
+
 class WriteSession {
  public:
   // Makes the directory. `directory.stage` is kWriting.
@@ -43,12 +54,13 @@ class WriteSession {
                                                               const StoredDirectory& directory,
                                                               std::shared_ptr<const FileLock> lock,
                                                               DiskFaults* faults);
-  // Recovers the sealed shards of a directory that a process left behind; removes the others. Null,
-  // with the directory removed, if none is sealed.
+  // Recovers the sealed shards of a directory that a process left behind; removes the others, the
+  // damaged ones only if `damaged` is null. Null, with the directory removed, if none is sealed.
   static absl::StatusOr<std::shared_ptr<WriteSession>> Recover(const std::string& store,
                                                                const StoredDirectory& directory,
                                                                std::shared_ptr<const FileLock> lock,
-                                                               DiskFaults* faults);
+                                                               DiskFaults* faults,
+                                                               const TakeDamaged& damaged);
 
   const StoredDirectory& directory() const { return directory_; }
   const std::string& path() const { return path_; }
@@ -77,6 +89,10 @@ class WriteSession {
   // Removes one sealed shard, and the directory with the last one. NotFound if it is not here,
   // FailedPrecondition while it is being written.
   absl::Status Remove(int32_t rank);
+  // As Remove, but moves the shard to the directory `to`.
+  absl::Status MoveOut(int32_t rank, const std::string& to);
+  // Moves a sealed shard here from the directory `from`. Its rank has entered.
+  absl::Status MoveIn(const ShardManifest& manifest, const std::string& from);
   // Removes the directory. FailedPrecondition if a shard is still being written.
   absl::Status Drop();
 
@@ -96,6 +112,7 @@ class WriteSession {
   // FailedPrecondition, naming the rank, if a shard is neither sealed nor gone.
   absl::Status CheckAllSealed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckAgainst(const Manifest& manifest) const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckSealed(int32_t rank) const ABSL_LOCKS_EXCLUDED(mutex_);
   void RemoveFiles(int32_t rank) const;
 
   const std::string store_;

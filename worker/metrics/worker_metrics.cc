@@ -216,6 +216,11 @@ void WorkerMetrics::PublishCards(std::vector<CardFigures> cards) {
   cards_at_ = options_.clock();
 }
 
+void WorkerMetrics::PublishTrash(int64_t bytes) {
+  MutexLock lock(&mutex_);
+  trash_bytes_ = bytes;
+}
+
 void WorkerMetrics::Reported(int64_t number) {
   book_.Add(Rows().reports, {});
   MutexLock lock(&mutex_);
@@ -263,8 +268,11 @@ std::string WorkerMetrics::Page() const {
   const WorkerTable& rows = Rows();
   MetricPage page(rows);
   page.Set(rows.slots, {}, options_.slots);
+  int64_t trash_bytes = 0;
   {
     MutexLock lock(&mutex_);
+    trash_bytes = trash_bytes_;
+    page.Set(rows.trash_bytes, {}, static_cast<double>(trash_bytes));
     FillGangs(gangs_, options_.figures, page);
     if (options_.clock() - cards_at_ <= options_.card_seconds) FillCards(cards_, page);
     page.Set(rows.connected, {}, connected_ ? 1 : 0);
@@ -277,6 +285,7 @@ std::string WorkerMetrics::Page() const {
                     {.program = "nibble-worker",
                      .version = options_.version,
                      .data_directory = options_.data_directory,
+                     .removable_bytes = trash_bytes,
                      .certificates = options_.certificates ? options_.certificates()
                                                            : std::vector<CertificateTime>()});
 }

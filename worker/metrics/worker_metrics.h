@@ -101,6 +101,8 @@ class WorkerMetrics {
   // Replaces the figures of the cards by the present ones.
   void PublishCards(std::vector<CardFigures> cards);
 
+  // Space that deleted shards take.
+  void PublishTrash(int64_t bytes);
   // A report was sent, numbered from 1 within a stream; an answer was received; a stream has ended.
   void Reported(int64_t number);
   void Answered(int64_t answered, int64_t lease_ms);
@@ -123,6 +125,7 @@ class WorkerMetrics {
   mutable Mutex mutex_;
   std::vector<GangFigures> gangs_ ABSL_GUARDED_BY(mutex_);
   std::vector<CardFigures> cards_ ABSL_GUARDED_BY(mutex_);
+  int64_t trash_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   double cards_at_ ABSL_GUARDED_BY(mutex_) = 0;  // time of PublishCards
   // Number and time of reports.
   std::deque<std::pair<int64_t, double>> pending_ ABSL_GUARDED_BY(mutex_);

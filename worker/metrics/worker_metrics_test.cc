@@ -231,6 +231,16 @@ TEST_F(WorkerMetricsTest, AScrapeHasEveryRowOfTheTable) {
   EXPECT_EQ(exposed.Value("nibble_coordinator_connected"), 0);
 }
 
+TEST_F(WorkerMetricsTest, TrashCountsAsFreeSpaceOfTheDisk) {
+  constexpr double kPebibyte = 0x1p50;  // more than others write meanwhile
+  WorkerMetrics metrics({.data_directory = testing::TempDir(), .clock = [] { return 0.0; }});
+  EXPECT_LT(Exposition::Parse(metrics.Page())->Value("nibble_disk_free_bytes"), kPebibyte);
+  metrics.PublishTrash(int64_t{1} << 50);
+  const auto exposed = Exposition::Parse(metrics.Page());
+  EXPECT_EQ(exposed->Value("nibble_worker_trash_bytes"), kPebibyte);
+  EXPECT_GE(exposed->Value("nibble_disk_free_bytes"), kPebibyte);
+}
+
 TEST_F(WorkerMetricsTest, ReportsAreTimedUntilAnAnswerFollowsFromThem) {
   metrics_.Reported(1);
   now_ += 1;

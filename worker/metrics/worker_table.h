@@ -134,6 +134,9 @@ struct WorkerTable : ProgramTable {
   const MetricSpec& slots = Gauge("nibble_worker_slots", "slots", {}, "Slots of this worker");
   const MetricSpec& slots_used =
       Gauge("nibble_worker_slots_used", "slots", {}, "Slots with a rank that has not ended");
+  const MetricSpec& trash_bytes =
+      Gauge("nibble_worker_trash_bytes", "bytes", {},
+            "Space that deleted shards take, which is also counted as free space of the disk");
   const MetricSpec& connected =
       Gauge("nibble_coordinator_connected", "", {},
             "Connection to the coordinator: 1 once it has answered on the open stream, else 0");
