@@ -58,6 +58,8 @@ std::string History::NewId() {
 void History::Enter(Node& node, int number) {
   node.worker = std::make_unique<SimulatedWorker>(
       absl::StrCat("w", number), node.directory, clock_, ++node.incarnation,
+      // Often too small for anything that may be removed.
+      Chance(70) ? 0 : int64_t{1} << 30,
       [this](const std::string& address, const v1::DesiredReplica& shard) {
         return std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& other) {
           return other.worker != nullptr && other.worker->name() + ":7000" == address &&

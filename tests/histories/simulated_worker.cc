@@ -43,27 +43,6 @@ ShardManifest ManifestOf(int64_t step, int64_t attempt, int32_t rank, int32_t wo
   return manifest;
 }
 
-// Orders to restore from the trash, where they are known.
-template <class Response, class Registry>
-void Restore(const Response& desired, Registry& registry) {
-  if constexpr (requires { registry.Restore(desired.restores(0).ref()); }) {
-    for (const auto& order : desired.restores()) registry.Restore(order.ref());
-  }
-}
-
-template <class Options>
-void SetTrash(const std::string& directory, Options& options) {
-  if constexpr (requires { options.trash_directory; }) options.trash_directory = directory;
-}
-
-template <class Records, class Response>
-void NoteJobs(const Response& desired, Records& records) {
-  if constexpr (requires { desired.jobs(); }) {
-    for (const auto& job : desired.jobs()) (void)records.NoteJob(job, desired.store());
-    EXPECT_TRUE(records.SaveChanges().ok());
-  }
-}
-
 }  // namespace
 
 std::set<ShardId> SealedShards(const std::string& directory) {
@@ -88,7 +67,8 @@ std::set<ShardId> SealedShards(const std::string& directory) {
 }
 
 SimulatedWorker::SimulatedWorker(const std::string& name, std::string directory,
-                                 const ManualClock& clock, int64_t incarnation, Source source)
+                                 const ManualClock& clock, int64_t incarnation, int64_t trash_bytes,
+                                 Source source)
     : name_(name),
       directory_(std::move(directory)),
       source_(std::move(source)),
@@ -100,13 +80,16 @@ SimulatedWorker::SimulatedWorker(const std::string& name, std::string directory,
   options.ordered_by = [this](const std::string& job) { return provenance_->StoreOf(job); };
   options.followed = [this] { return provenance_->followed(); };
   options.accepted = [this] { return provenance_->Remember(); };
-  SetTrash(directory_ + "/trash", options);
+  trash_ = std::make_unique<WorkerTrash>(directory_ + "/trash", trash_bytes,
+                                         [&clock] { return clock.SteadyMs(); });
+  trash_->AddTo(options);
   registry_ = std::make_unique<CheckpointRegistry>(std::move(options));
   OpenJobs();
 }
 
 SimulatedWorker::~SimulatedWorker() {
   registry_.reset();
+  trash_.reset();
   provenance_.reset();
 }
 
@@ -169,6 +152,7 @@ v1::ConnectRequest SimulatedWorker::Report() {
     *report.mutable_store() = store;
   }
   provenance_->Describe(std::move(shards), running, report);
+  trash_->Report(*registry_, report);
   return report;
 }
 
@@ -206,8 +190,7 @@ void SimulatedWorker::Obey(const v1::ConnectResponse& desired) {
   registry_->Answered(desired);
   registry_->AwaitSettled();
   desired_number_ = desired.number();
-  NoteJobs(desired, *provenance_);
-  Restore(desired, *registry_);
+  trash_->Obey(desired, *registry_, *provenance_);
   ObeyGangs(desired);
   for (const v1::DesiredReplica& shard : desired.replicas()) {
     if (Has(shard)) continue;

@@ -18,6 +18,7 @@
 #include "proto/nibble/v1/worker_link.pb.h"
 #include "server/controller/clock.h"
 #include "tests/histories/simulated_coordinator.h"
+#include "tests/histories/worker_trash.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/data_directory.h"
 
@@ -40,8 +41,9 @@ class SimulatedWorker {
   // Whether some worker with this address stores the shard, and can be read.
   using Source = std::function<bool(const std::string& address, const v1::DesiredReplica& shard)>;
 
+  // `trash_bytes`: as in WorkerTrash.
   SimulatedWorker(const std::string& name, std::string directory, const ManualClock& clock,
-                  int64_t incarnation, Source source);
+                  int64_t incarnation, int64_t trash_bytes, Source source);
   ~SimulatedWorker();
 
   const std::string& name() const { return name_; }
@@ -67,6 +69,7 @@ class SimulatedWorker {
   const Source source_;
   const int64_t incarnation_;
   std::unique_ptr<Provenance> provenance_;
+  std::unique_ptr<WorkerTrash> trash_;
   std::unique_ptr<CheckpointRegistry> registry_;
   std::map<std::string, Gang> gangs_;
   std::set<std::string> killed_;  // ranks that a desired state ended: job and attempt
