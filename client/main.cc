@@ -10,6 +10,7 @@
 #include "common/command_line/command_line.h"
 #include "common/files/truncated_files.h"
 #include "common/process/standard_descriptors.h"
+#include "worker/corpus/data_sources.h"
 #include "worker/interop/hf_import.h"
 
 int main(int argc, char** argv) {
@@ -27,7 +28,7 @@ int main(int argc, char** argv) {
   nibble::AddDataCommand(app, exit_code);
   nibble::AddEvalCommand(app, exit_code, nibble::OpenWeights);
   nibble::AddGenerateCommand(app, exit_code, nibble::OpenWeights);
-  nibble::AddJobCommand(app, exit_code);
+  nibble::AddJobCommand(app, exit_code, nibble::CheckDataSources);
   nibble::AddModelCommand(app, exit_code);
   nibble::AddQuantizeCommand(app, exit_code);
   nibble::AddRemoteCommands(app, exit_code);

@@ -20,6 +20,8 @@ namespace {
 
 const std::map<std::string, SplitRule> kSplitRules = {
     {"file", SplitRule::kFile}, {"paragraphs", SplitRule::kParagraphs}, {"line", SplitRule::kLine}};
+const std::map<std::string, ControlRule> kControlRules = {
+    {"skip", ControlRule::kSkip}, {"keep", ControlRule::kKeep}, {"refuse", ControlRule::kRefuse}};
 const std::map<std::string, SentencePieceType> kTokenizerTypes = {
     {"bpe", SentencePieceType::kBpe}, {"unigram", SentencePieceType::kUnigram}};
 
@@ -35,6 +37,7 @@ struct TokenizeFlags {
   TokenizeRequest request;
   std::string split = "paragraphs";
   std::string type = "bpe";
+  std::string control = "skip";
   std::string print = "table";
 };
 struct HintFlags {
@@ -137,6 +140,11 @@ void AddTokenize(Command data, int& exit_code) {
            "the field of each .jsonl object that contains the document")
       .ShowDefault();
   command
+      .Add("--control", flags->control,
+           "documents with a zero byte: skip and count them, keep them, or refuse the input")
+      .OneOf(Names(kControlRules))
+      .ShowDefault();
+  command
       .Add("--extension", request.text.extensions,
            "of directories, only files with this extension, such as .txt; repeatable; default: all")
       .OneValueEach();
@@ -157,6 +165,7 @@ void AddTokenize(Command data, int& exit_code) {
   AddOutputOption(command, flags->print);
   command.OnParsed([flags, &exit_code] {
     flags->request.text.split.rule = kSplitRules.at(flags->split);
+    flags->request.text.split.control = kControlRules.at(flags->control);
     flags->request.training.type = kTokenizerTypes.at(flags->type);
     const auto say = [](std::string_view line) { Tell("data tokenize", line); };
     exit_code = Finish("data tokenize", flags->print, RunTokenize(flags->request, say));

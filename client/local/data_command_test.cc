@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/data/data_testing.h"
+#include "worker/trainer/data/tokenizer.h"
 
 namespace nibble {
 namespace {
@@ -71,6 +73,48 @@ TEST_F(DataCommandTest, TokenizeMakesShardsOfBytesAndReportsTheirContents) {
   ASSERT_TRUE(shard.ok()) << shard.status();
   EXPECT_EQ(train["tokens"], (*shard)->tokens());
   EXPECT_EQ(train["documents"], (*shard)->documents());
+}
+
+TEST_F(DataCommandTest, ADocumentWithAZeroByteIsSkippedWithANoteOrKept) {
+  const auto shards = [&](const std::string& out) {
+    return Contents(Path(out + "/train.tokens")) + Contents(Path(out + "/validation.tokens"));
+  };
+  ASSERT_EQ(Tokenize("clean").exit_code, 0);
+  WriteFile(Path("in/4.txt"), std::string_view("nu\0l", 4));
+  const Outcome skipped = Tokenize("skipped");
+  ASSERT_EQ(skipped.exit_code, 0) << skipped.err;
+  EXPECT_THAT(skipped.out,
+              HasSubstr("skipped    1 document with a zero byte was skipped, the first "
+                        "at " +
+                        Path("in/4.txt") + ": byte 2\n"));
+  EXPECT_EQ(shards("skipped"), shards("clean"));
+  const Outcome kept = Tokenize("kept", {"--control", "keep", "-o", "json"});
+  ASSERT_EQ(kept.exit_code, 0) << kept.err;
+  EXPECT_EQ(json::parse(kept.out)["skipped"], 0);
+  EXPECT_NE(shards("kept"), shards("clean"));
+  const Outcome refused = Tokenize("refused", {"--control", "refuse"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr(Path("in/4.txt") + ": byte 2 is zero"));
+  EXPECT_EQ(Tokenize("other", {"--control", "drop"}).exit_code, 2);
+}
+
+TEST_F(DataCommandTest, AKeptZeroByteSurvivesATrainedTokenizer) {
+  WriteFile(Path("in/4.txt"), std::string_view("nu\0l", 4));
+  ASSERT_EQ(Tokenize("kept", {"--control", "keep", "--train-tokenizer", "400",
+                              "--validation-fraction", "0"})
+                .exit_code,
+            0);
+  const auto shard = TokenShard::Open(Path("kept/train.tokens"));
+  ASSERT_TRUE(shard.ok()) << shard.status();
+  const int64_t last = (*shard)->DocumentBegin((*shard)->documents() - 1);
+  std::vector<int32_t> tokens(static_cast<size_t>((*shard)->tokens() - last));
+  ASSERT_TRUE((*shard)->Read(last, (*shard)->tokens() - last, tokens.data()).ok());
+  tokens.pop_back();  // the end of the document
+  const auto tokenizer = OpenTokenizer((*shard)->tokenizer(), Path("kept"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const auto text = (*tokenizer)->Decode(tokens);
+  ASSERT_TRUE(text.ok()) << text.status();
+  EXPECT_EQ(*text, std::string_view("nu\0l", 4));
 }
 
 TEST_F(DataCommandTest, ProgressGoesToStderrOncePerTenth) {

@@ -100,6 +100,7 @@ std::string Table(const PreparedText& prepared, const ChosenTokenizer& chosen) {
            absl::StrCat(chosen.tokenizer->label(), ", vocabulary ", chosen.tokenizer->vocabulary(),
                         chosen.model_path.empty() ? "" : ", ", chosen.model_path));
   list.Add("files", absl::StrCat(prepared.files));
+  if (prepared.skipped.count > 0) list.Add("skipped", SkippedText(prepared.skipped));
   TextTable table({"shard", "documents", "tokens", "bytes", "bytes/token", "path"});
   const auto add = [&](const char* name, const TextShard& shard) {
     table.Add({name, absl::StrCat(shard.documents), absl::StrCat(shard.tokens),
@@ -124,6 +125,7 @@ std::string ReportJson(const PreparedText& prepared, const ChosenTokenizer& chos
       {"vocabulary", chosen.tokenizer->vocabulary()},
       {"model", chosen.model_path.empty() ? Json() : Json(chosen.model_path)},
       {"files", prepared.files},
+      {"skipped", prepared.skipped.count},
       {"train", ShardJson(prepared.train)},
       {"validation", prepared.validation.has_value() ? ShardJson(*prepared.validation) : Json()}};
   return JsonText(json);

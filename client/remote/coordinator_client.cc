@@ -15,6 +15,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -65,8 +66,14 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& server, const ClientAc
   return grpc::CreateCustomChannel(server, credentials, arguments);
 }
 
+// Marks the statuses that a coordinator sent: its errors have details, those of gRPC's own, of
+// connections and deadlines, have none.
+constexpr char kAnswered[] = "nibble.v1/answered";
+
 absl::Status StatusOf(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  if (!status.error_details().empty()) result.SetPayload(kAnswered, absl::Cord());
+  return result;
 }
 
 template <class Response>
@@ -241,7 +248,8 @@ bool CoordinatorClient::Serves(absl::Duration patience) const {
 }
 
 absl::Status CoordinatorClient::Explain(const absl::Status& status) const {
-  if (status.ok()) return status;
+  // A coordinator that answers says itself what is missing, such as a worker.
+  if (status.ok() || status.GetPayload(kAnswered).has_value()) return status;
   if (absl::IsUnavailable(status)) {
     return absl::UnavailableError(
         absl::StrCat("no answer from ", options_.server, " (", status.message(),
@@ -288,8 +296,10 @@ absl::Status CoordinatorClient::Repeat(const char* method, const Message& reques
     const absl::Duration pause = absl::FromChrono(backoff.Next());
     if (!absl::IsUnavailable(status) || SteadyNow() + pause >= deadline) return Explain(status);
     if (!std::exchange(reported, true) && options_.say) {
-      options_.say(absl::StrCat(options_.server, " does not answer; retrying for ",
-                                absl::FormatDuration(options_.timeout)));
+      const bool answered = status.GetPayload(kAnswered).has_value();
+      options_.say(absl::StrCat(
+          answered ? std::string(status.message()) : options_.server + " does not answer",
+          "; retrying for ", absl::FormatDuration(options_.timeout)));
     }
     absl::SleepFor(pause);
   }

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/remote/enum_words.h"
@@ -30,6 +31,7 @@ struct ListFlags {
   std::vector<std::string> states;
   std::string owner, queue, project;
   bool active = false;
+  bool wide = false;
   int limit = 100;
 };
 
@@ -88,7 +90,7 @@ absl::StatusOr<Reply> List(Session& session, const ListFlags& flags) {
   const bool more = !listed.next_token().empty();
   listed.clear_next_token();
   Reply reply = ReplyOf(listed, JobTable({listed.jobs().begin(), listed.jobs().end()},
-                                         absl::ToUnixMillis(absl::Now())));
+                                         absl::ToUnixMillis(absl::Now()), flags.wide));
   if (more) reply.notes = {"there are more jobs; list all of them with --limit 0"};
   return reply;
 }
@@ -98,7 +100,19 @@ absl::StatusOr<Reply> Describe(Session& session, const JobFlags& flags) {
   request.set_with_spec(flags.with_spec);
   NIBBLE_ASSIGN_OR_RETURN(const auto described,
                           CallOfJob(session, flags.job, kDescribeJob, request));
-  std::string text = JobText(described.job(), absl::ToUnixMillis(absl::Now()));
+  v1::GetRecipeRequest of_recipe;
+  of_recipe.set_job(described.job().id());
+  NIBBLE_ASSIGN_OR_RETURN(const auto recipe, session.Call(kGetRecipe, of_recipe));
+  v1::GetJobMetricsRequest of_metrics;
+  of_metrics.set_job(described.job().id());
+  of_metrics.set_max_samples(1);
+  NIBBLE_ASSIGN_OR_RETURN(const auto metrics, session.Call(kGetJobMetrics, of_metrics));
+  const v1::StepSample& latest = metrics.latest();
+  const std::string loss = metrics.has_latest()
+                               ? absl::StrFormat("%.4f at step %d", latest.loss(), latest.step())
+                               : "none reported since the coordinator started";
+  std::string text = JobText(described.job(), absl::ToUnixMillis(absl::Now()),
+                             RecipeText(recipe.revision().recipe()), loss);
   if (flags.with_spec) absl::StrAppend(&text, "\n", described.spec_yaml());
   return ReplyOf(described, text);
 }
@@ -164,14 +178,16 @@ void AddJobReadVerbs(Command job, int& exit_code) {
   list.app().Add("--owner", list->owner, "only jobs of this owner");
   list.app().Add("--queue", list->queue, "only jobs in this queue");
   list.app().Add("--project", list->project, "only jobs of this project");
+  list.app().AddFlag("--wide", list->wide,
+                     "every column, nothing shortened; otherwise a table of 80 columns");
   list.app()
       .Add("--limit", list->limit, "only the newest N jobs; 0: all")
       .WholeNumber(0, 1000)
       .ShowDefault();
   list.Runs(exit_code, List);
 
-  RemoteVerb<JobFlags> describe(job, "describe",
-                                "Describe a job: why it is pending, its attempts, where it runs");
+  RemoteVerb<JobFlags> describe(
+      job, "describe", "Describe a job: its loss and recipe, why it is pending, where it runs");
   AddJobOption(describe.app(), describe->job);
   describe.app().AddFlag("--spec", describe->with_spec, "also print the spec as it was submitted");
   describe.Runs(exit_code, Describe);

@@ -1,8 +1,14 @@
 #include "client/remote/job_text.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client/remote/enum_words.h"
 #include "client/remote/upload_text.h"
 #include "client/shell/output.h"
@@ -103,22 +109,51 @@ std::string RestartsText(const v1::Job& job) {
                       DurationText(static_cast<double>(policy.max_backoff_ms()) / 1000));
 }
 
-std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms) {
-  TextTable table({"JOB", "STATE", "STEP", "RANKS", "QUEUE", "PRIORITY", "OWNER", "PROJECT",
-                   "SUBMITTED", "FROM", "WHY"});
+std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms, bool wide) {
+  constexpr size_t kColumns = 80, kJobColumns = 24, kLeastReason = 6;
+  const auto why = [](const v1::Job& job) {
+    return OnOneLine(job.trouble().empty() ? job.state_reason() : job.trouble());
+  };
+  if (wide) {
+    TextTable table({"JOB", "STATE", "STEP", "RANKS", "QUEUE", "PRIORITY", "OWNER", "PROJECT",
+                     "SUBMITTED", "FROM", "WHY"});
+    for (const v1::Job& job : jobs) {
+      table.Add({job.id(), Word(job.state()), StepsText(job),
+                 absl::StrCat(job.has_attempt() ? job.attempt().world() : job.shape().ranks()),
+                 job.scheduling().queue(), absl::StrCat(job.scheduling().priority()), job.owner(),
+                 job.scheduling().project().empty() ? "-" : job.scheduling().project(),
+                 AgoText(job.submitted_unix_ms(), now_unix_ms),
+                 job.has_origin() ? RefText(job.origin().checkpoint()) : "-", why(job)});
+    }
+    return table.Text();
+  }
+  size_t job_columns = 3;
+  for (const v1::Job& job : jobs) job_columns = std::max(job_columns, WidthOf(job.id()));
+  job_columns = std::min(job_columns, kJobColumns);
+  std::vector<std::vector<std::string>> rows;
+  TextTable without_reasons({"JOB", "STATE", "STEP", "SUBMITTED", ""});
   for (const v1::Job& job : jobs) {
-    table.Add({job.id(), Word(job.state()), StepsText(job),
-               absl::StrCat(job.has_attempt() ? job.attempt().world() : job.shape().ranks()),
-               job.scheduling().queue(), absl::StrCat(job.scheduling().priority()), job.owner(),
-               job.scheduling().project().empty() ? "-" : job.scheduling().project(),
-               AgoText(job.submitted_unix_ms(), now_unix_ms),
-               job.has_origin() ? RefText(job.origin().checkpoint()) : "-",
-               OnOneLine(job.trouble().empty() ? job.state_reason() : job.trouble())});
+    rows.push_back({Fit(job.id(), job_columns), Word(job.state()), StepsText(job),
+                    AgoText(job.submitted_unix_ms(), now_unix_ms), ""});
+    without_reasons.Add(rows.back());
+  }
+  const std::string text = without_reasons.Text();
+  size_t used = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    used = std::max(used, WidthOf(line) + 2);
+  }
+  if (used + kLeastReason > kColumns) return text;
+  const size_t room = kColumns - used;
+  TextTable table({"JOB", "STATE", "STEP", "SUBMITTED", "WHY"});
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    rows[i].back() = Fit(why(jobs[i]), room);
+    table.Add(std::move(rows[i]));
   }
   return table.Text();
 }
 
-std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
+std::string JobText(const v1::Job& job, int64_t now_unix_ms, const std::string& recipe,
+                    const std::string& loss) {
   TextList list;
   list.Add("job", absl::StrCat(job.id(), " of ", job.owner()));
   if (!job.scheduling().project().empty()) list.Add("project", job.scheduling().project());
@@ -132,16 +167,18 @@ std::string JobText(const v1::Job& job, int64_t now_unix_ms) {
   if (!job.trouble().empty()) list.Add("trouble", job.trouble());
   list.Add("goal", Word(job.goal()));
   list.Add("steps", StepsText(job));
+  if (!loss.empty()) list.Add("loss", loss);
   list.Add("model",
            absl::StrCat(job.shape().model(), ", ",
                         CountText(static_cast<double>(job.shape().parameters())), " parameters, ",
                         job.shape().tokens_per_step(), " tokens per step on ",
                         Counted(job.shape().ranks(), "rank"), " of ", Word(job.shape().device())));
   list.Add("recipe",
-           job.revision_in_force() == 0
-               ? absl::StrCat("revision 1 will be first; the latest is ", job.latest_revision())
-               : absl::StrCat("revision ", job.revision_in_force(), " in effect; the latest is ",
-                              job.latest_revision()));
+           absl::StrCat(recipe, recipe.empty() ? "" : "\n",
+                        job.revision_in_force() == 0
+                            ? std::string("revision 1 will be first")
+                            : absl::StrCat("revision ", job.revision_in_force(), " in effect"),
+                        "; the latest is ", job.latest_revision()));
   list.Add("checkpoint", job.checkpoint_step() < 0
                              ? "none"
                              : absl::StrCat("newest at step ", job.checkpoint_step()));

@@ -19,10 +19,13 @@ bool IsOver(v1::JobState state);
 // The exit code of `watch` and `wait` for a job in this state.
 int ExitCodeOfJob(v1::JobState state);
 
-// One line per job, in the given order.
-std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms);
-// The full description of one job.
-std::string JobText(const v1::Job& job, int64_t now_unix_ms);
+// One line per job, in the given order: of at most 80 columns, which shortens long names and
+// reasons, or, `wide`, with every column and nothing shortened.
+std::string JobTable(const std::vector<v1::Job>& jobs, int64_t now_unix_ms, bool wide);
+// The full description of one job. `recipe`: the one in effect; `loss`: the latest; both may be
+// empty, if they are not known.
+std::string JobText(const v1::Job& job, int64_t now_unix_ms, const std::string& recipe = "",
+                    const std::string& loss = "");
 // "train-7 is paused at 120/1000 (12%): lunch": the state of a job on one line.
 std::string JobLine(const v1::Job& job);
 // "0 of 3 without a new checkpoint; pauses of 1s to 5m00s"

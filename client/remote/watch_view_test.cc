@@ -477,7 +477,7 @@ TEST_F(WatchViewTest, TheReasonOfAFailureIsCompleteOnANarrowScreen) {
     absl::StrAppend(&seen, text.size() > 10 ? text.substr(10) : "", " ");
   }
   EXPECT_THAT(seen, HasSubstr(cause));
-  EXPECT_THAT(JobTable({job_}, kNow), HasSubstr(cause));
+  EXPECT_THAT(JobTable({job_}, kNow, true), HasSubstr(cause));
 }
 
 TEST_F(WatchViewTest, SilentAndFlaggedWorkersAreMarked) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,6 +42,7 @@ struct JobReport {
   int64_t layers = 0;
   int64_t decay_first_step = 0;
   std::vector<RevisionReport> revisions;
+  std::string data;  // its files, if they were looked at
 };
 
 bool Quantises(const LayerRecipe& layer) {
@@ -164,6 +166,7 @@ std::string JobReportText(const JobReport& report) {
   list.Add("validation", ValidationText(spec));
   list.Add("guards", GuardsText(spec));
   list.Add("output", OutputDirectory(spec));
+  if (!report.data.empty()) list.Add("data", report.data);
   list.Add("recipe", absl::StrFormat("%s, %d of %d linear layers quantised", spec.recipe.preset,
                                      report.quantised_layers, report.layers));
   for (const RevisionReport& revision : report.revisions) {
@@ -195,6 +198,7 @@ std::string JobReportJson(const JobReport& report) {
   out["micro_batch"] = MicroBatch(spec);
   out["decay_first_step"] = report.decay_first_step;
   out["output"] = OutputDirectory(spec);
+  if (!report.data.empty()) out["data"] = report.data;
   out["layers"] = report.layers;
   out["quantised_layers"] = report.quantised_layers;
   out["revisions"] = nlohmann::ordered_json::array();
@@ -207,20 +211,24 @@ std::string JobReportJson(const JobReport& report) {
   return JsonText(out);
 }
 
-absl::StatusOr<Reply> ValidateFile(const std::string& path) {
+absl::StatusOr<Reply> ValidateFile(const std::string& path, const DataCheck& check_data) {
   NIBBLE_ASSIGN_OR_RETURN(const JobSpec spec, ReadJobSpec(path));
-  NIBBLE_ASSIGN_OR_RETURN(const JobReport report, MakeJobReport(spec));
+  NIBBLE_ASSIGN_OR_RETURN(JobReport report, MakeJobReport(spec));
+  if (check_data) {
+    NIBBLE_ASSIGN_OR_RETURN(report.data, check_data(spec));
+  }
   return Reply{.text = JobReportText(report), .json = JobReportJson(report)};
 }
 
 struct Flags {
   std::string file;
+  bool data = false;
   std::string print = "table";
 };
 
 }  // namespace
 
-void AddJobCommand(Command app, int& exit_code) {
+void AddJobCommand(Command app, int& exit_code, DataCheck check_data) {
   auto flags = std::make_shared<Flags>();
   const Command job = NounOf(app, "job", "Jobs: their specs, and their runs in a cluster");
 
@@ -233,9 +241,15 @@ void AddJobCommand(Command app, int& exit_code) {
   const Command validate = job.AddSubcommand(
       "validate", "Check a spec: report every problem with its line, or summarise the job");
   validate.Add("FILE", flags->file, "a job spec in YAML; -: stdin").Required();
+  if (check_data) {
+    validate.AddFlag("--data", flags->data,
+                     "also open the files of its data, as seen from this machine and directory: "
+                     "paths, formats, tokenizer, vocabulary");
+  }
   AddOutputOption(validate, flags->print);
-  validate.OnParsed([flags, &exit_code] {
-    exit_code = Finish("job validate", flags->print, ValidateFile(flags->file));
+  validate.OnParsed([flags, check_data = std::move(check_data), &exit_code] {
+    exit_code = Finish("job validate", flags->print,
+                       ValidateFile(flags->file, flags->data ? check_data : nullptr));
   });
 }
 

@@ -20,14 +20,20 @@
 
 namespace nibble {
 
+struct JobSpec;
+
 // Runs a verb with its flags.
 template <class Flags>
 using VerbRun = std::function<absl::StatusOr<Reply>(const Flags&)>;
 
 // ---- job ---------------------------------------------------------------------------------------
 
-// `nibble job show-defaults | validate`. An invalid spec is an error.
-void AddJobCommand(Command app, int& exit_code);
+// Looks at the files of a valid spec's data; describes them. Errors: what is wrong with them.
+using DataCheck = std::function<absl::StatusOr<std::string>(const JobSpec&)>;
+
+// `nibble job show-defaults | validate`. An invalid spec is an error. Without a check, there is no
+// option --data.
+void AddJobCommand(Command app, int& exit_code, DataCheck check_data = nullptr);
 
 // ---- recipe ------------------------------------------------------------------------------------
 

@@ -26,7 +26,9 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-Outcome JobVerb(std::vector<std::string> arguments) { return RunCommand(AddJobCommand, arguments); }
+Outcome JobVerb(std::vector<std::string> arguments) {
+  return RunCommand([](Command app, int& exit_code) { AddJobCommand(app, exit_code); }, arguments);
+}
 
 std::string WriteFile(const std::string& name, const std::string& text) {
   const std::string path = testing::TempDir() + name;
@@ -79,6 +81,28 @@ TEST(JobCommandTest, AValidSpecIsSummarised) {
         "            fprop: nvfp4 → bf16 in "}) {
     EXPECT_THAT(valid.out, HasSubstr(part));
   }
+}
+
+TEST(JobCommandTest, DataIsLookedAtOnRequest) {
+  const std::string path = WriteFile("data.yaml", kSpec);
+  const auto validate = [&](const DataCheck& check, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"job", "validate", path};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return RunCommand([&](Command app, int& exit_code) { AddJobCommand(app, exit_code, check); },
+                      arguments);
+  };
+  const DataCheck missing = [](const JobSpec& spec) {
+    return absl::NotFoundError("data.train[0]: " + spec.data.train[0].path + ": no such file");
+  };
+  EXPECT_EQ(validate(missing, {}).exit_code, 0);
+  const Outcome refused = validate(missing, {"--data"});
+  EXPECT_EQ(refused.exit_code, 102);
+  EXPECT_EQ(refused.err, "nibble job validate: data.train[0]: corpus.txt: no such file\n");
+  const DataCheck found = [](const JobSpec&) { return std::string("1 source was opened"); };
+  EXPECT_THAT(validate(found, {"--data"}).out, HasSubstr("\ndata        1 source was opened\n"));
+  EXPECT_EQ(nlohmann::json::parse(validate(found, {"--data", "-o", "json"}).out)["data"],
+            "1 source was opened");
+  EXPECT_EQ(validate(nullptr, {"--data"}).exit_code, 2);
 }
 
 TEST(JobCommandTest, TheSummaryNamesTheInitialWeights) {

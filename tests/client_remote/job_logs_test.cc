@@ -90,6 +90,23 @@ TEST_F(JobLogsTest, LogsAreThoseOfTheRequestedRanks) {
   EXPECT_EQ(Nibble({"job", "logs", job, "--rank", "-1"}).exit_code, 2);
 }
 
+TEST_F(JobLogsTest, TheErrorOfAnAbsentWorkerDoesNotBlameTheCoordinator) {
+  std::string address;
+  {
+    const Daemon daemon;
+    address = daemon.address();
+  }
+  const std::string job = cluster_.Submit();
+  RunningWorker worker(cluster_);
+  worker.report.mutable_identity()->set_address(address);
+  worker.Run();
+  for (const char* verb : {"logs", "metrics"}) {
+    EXPECT_THAT(Err(1, {"job", verb, job, "--timeout", "100ms"}),
+                AllOf(HasSubstr(absl::StrCat("worker w1 (", address, ") does not answer")),
+                      Not(HasSubstr("another coordinator")), Not(HasSubstr(cluster_.address()))));
+  }
+}
+
 TEST_F(JobLogsTest, MetricsAreTheLastFiguresOfEachStepInEveryForm) {
   Daemon daemon;
   const std::string job = cluster_.Submit();

@@ -8,6 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "common/text/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client_remote/testing.h"
@@ -28,13 +30,15 @@ TEST_F(JobVerbsTest, ASubmittedJobIsListedAndDescribed) {
   EXPECT_EQ(submitted.out, "train-1\n");
   EXPECT_THAT(submitted.err, IsEmpty());
   const Outcome listed = Nibble({"job", "list"});
-  EXPECT_THAT(listed.out, AllOf(HasSubstr("JOB "), HasSubstr("train-1  queued"),
-                                HasSubstr("0/1000 (0%)"), HasSubstr("default")));
+  EXPECT_THAT(listed.out,
+              AllOf(HasSubstr("JOB "), HasSubstr("train-1  queued"), HasSubstr("0/1000 (0%)")));
   cluster_.coordinator().Tick();
   EXPECT_THAT(
       Out({"job", "describe", "train-1"}),
       AllOf(HasSubstr("state         queued since "), HasSubstr("why           needs 2 slots"),
             HasSubstr("2048 tokens per step on 2 ranks of cpu"),
+            HasSubstr("loss          none reported since the coordinator started\n"),
+            HasSubstr("recipe        nvfp4\n              revision 1 will be first"),
             HasSubstr("queue default, priority 0, ranks 2")));
   const nlohmann::json json = Json({"job", "describe", "train-1", "--spec"});
   EXPECT_EQ(json["job"]["id"], "train-1");
@@ -54,6 +58,27 @@ TEST_F(JobVerbsTest, ASpecWithoutRelativePathsIsSubmittedUnchanged) {
   std::ofstream(path, std::ios::binary) << text;
   ASSERT_EQ(Nibble({"job", "submit", path}).exit_code, 0);
   EXPECT_EQ(Json({"job", "describe", "train-1", "--spec"})["spec_yaml"], text);
+}
+
+TEST_F(JobVerbsTest, TheListFitsEightyColumnsUnlessItIsWide) {
+  const std::string name = "a-name-of-forty-characters-and-some-more";
+  const std::string job = cluster_.Submit(name);
+  cluster_.coordinator().Tick();
+  const std::string listed = Out({"job", "list"});
+  for (const absl::string_view line : absl::StrSplit(listed, '\n')) {
+    EXPECT_LE(WidthOf(line), 80u) << line;
+  }
+  EXPECT_THAT(listed, AllOf(HasSubstr(name.substr(0, 23) + "…"), HasSubstr("  needs ")));
+  EXPECT_THAT(Out({"job", "list", "--wide"}), AllOf(HasSubstr(job), HasSubstr("needs 2 slots")));
+}
+
+TEST_F(JobVerbsTest, ADescriptionHasTheLatestLossAndTheRecipeInEffect) {
+  const std::string job = cluster_.Submit();
+  RunningWorker worker(cluster_);
+  worker.Run();
+  worker.ReportSteps(0, {5.5, 5.25});
+  EXPECT_THAT(Out({"job", "describe", job}), AllOf(HasSubstr("loss          5.2500 at step 1\n"),
+                                                   HasSubstr("recipe        nvfp4\n")));
 }
 
 TEST_F(JobVerbsTest, OptionsSetTheScheduling) {
@@ -357,7 +382,8 @@ TEST_F(JobVerbsTest, AJobWithInitialWeightsNamesTheirOrigin) {
   EXPECT_EQ(Nibble({"job", "submit", path}).out, "tuned-2\n");
   EXPECT_THAT(Nibble({"job", "describe", "tuned-2"}).out,
               AllOf(HasSubstr("weights from"), HasSubstr(job + "@100"), HasSubstr("0/1000 (0%)")));
-  EXPECT_THAT(Nibble({"job", "list"}).out, AllOf(HasSubstr("FROM"), HasSubstr(job + "@100")));
+  EXPECT_THAT(Nibble({"job", "list", "--wide"}).out,
+              AllOf(HasSubstr("FROM"), HasSubstr(job + "@100")));
   const nlohmann::json json = Json({"job", "describe", "tuned-2"});
   EXPECT_EQ(json["job"]["origin"]["weights_only"], true);
   EXPECT_THAT(Err(102, {"job", "submit", path, "--set", "init_from.job=nobody"}),

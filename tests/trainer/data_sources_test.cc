@@ -108,7 +108,7 @@ TEST_F(DataSources, JsonLinesAndCompressedFilesAreTrainedOnAndOtherDataIsRefused
   EXPECT_THAT(Chatter("field"), HasSubstr("corpus.jsonl, line 1: it has no field 'text'"));
   fs::copy_file(lines, root_ / "corpus.parquet");
   EXPECT_NE(Wait(Start("other", SpecOf("other", of(root_ / "corpus.parquet")))), 0);
-  EXPECT_THAT(Chatter("other"), HasSubstr("its extension is not that of a text file"));
+  EXPECT_THAT(Chatter("other"), HasSubstr("corpus.parquet: Parquet is not read"));
 }
 
 TEST_F(DataSources, PhasesChangeTheBlendAtTheirSteps) {

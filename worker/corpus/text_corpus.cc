@@ -27,6 +27,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/corpus/expanded_file.h"
 #include "worker/trainer/data/mapped_file.h"
+#include "worker/trainer/data/token_source.h"
 
 namespace nibble {
 
@@ -141,13 +142,16 @@ bool EndsWithAny(std::string_view name, absl::Span<const std::string_view> exten
 absl::Status CheckKind(const std::string& path, bool named) {
   constexpr std::string_view kTokens[] = {".bin", ".idx", ".tokens", ".npy", ".npz"};
   constexpr std::string_view kOthers[] = {
-      ".parquet", ".arrow",  ".feather", ".orc", ".avro", ".tfrecord",    ".h5",   ".hdf5",
-      ".mdb",     ".sqlite", ".db",      ".pkl", ".pt",   ".pth",         ".ckpt", ".zip",
-      ".tar",     ".tgz",    ".bz2",     ".xz",  ".lz4",  ".lzma",        ".7z",   ".rar",
-      ".pdf",     ".doc",    ".docx",    ".xls", ".xlsx", ".safetensors", ".gguf", ".model"};
+      ".arrow",  ".feather", ".orc", ".avro", ".tfrecord",    ".h5",   ".hdf5", ".mdb",
+      ".sqlite", ".db",      ".pkl", ".pt",   ".pth",         ".ckpt", ".zip",  ".tar",
+      ".tgz",    ".bz2",     ".xz",  ".lz4",  ".lzma",        ".7z",   ".rar",  ".pdf",
+      ".doc",    ".docx",    ".xls", ".xlsx", ".safetensors", ".gguf", ".model"};
   constexpr std::string_view kStructured[] = {".json", ".csv", ".tsv"};
   const std::string_view name = ExpandedName(path);
   const char* remedy = nullptr;
+  if (EndsWithAny(name, {".parquet"})) {
+    return absl::InvalidArgumentError(absl::StrCat("inputs: ", path, ": ", ParquetRemedy()));
+  }
   if (EndsWithAny(name, kTokens)) {
     remedy = "for a token file without a known header, give token_width";
   } else if (EndsWithAny(name, kOthers)) {
@@ -190,18 +194,37 @@ bool HasJsonLines(std::string_view path) {
 
 using TakePart = absl::FunctionRef<absl::Status(int64_t offset, std::string_view part)>;
 
-absl::Status ForEachPart(const std::string& file, std::string_view text, const DocumentSplit& split,
-                         TakePart take) {
-  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s is not text: byte %d is zero", file, zero));
+constexpr char kKeepOrSkip[] = "; control skip leaves such documents out, keep keeps them";
+
+// Whether to pass on a document. `where` makes the place of the zero byte that it has, if any.
+absl::StatusOr<bool> Takes(ControlRule rule, std::string_view document,
+                           absl::FunctionRef<std::string(size_t zero)> where,
+                           SkippedDocuments& skipped) {
+  if (rule == ControlRule::kKeep) return true;
+  const size_t zero = document.find('\0');
+  if (zero == std::string_view::npos) return true;
+  if (rule == ControlRule::kRefuse) {
+    return absl::InvalidArgumentError(absl::StrCat(where(zero), " is zero", kKeepOrSkip));
   }
-  return SplitDocuments(
-      text, split, [&](std::string_view part) { return take(part.data() - text.data(), part); });
+  if (skipped.count++ == 0) skipped.first = where(zero);
+  return false;
 }
 
-absl::Status ForEachObject(const std::string& file, std::string_view text, const std::string& field,
-                           TakePart take) {
+absl::Status ForEachPart(const std::string& file, std::string_view text, const DocumentSplit& split,
+                         SkippedDocuments& skipped, TakePart take) {
+  return SplitDocuments(text, split, [&](std::string_view part) -> absl::Status {
+    const int64_t offset = part.data() - text.data();
+    const auto where = [&](size_t zero) {
+      return absl::StrCat(file, ": byte ", offset + static_cast<int64_t>(zero));
+    };
+    NIBBLE_ASSIGN_OR_RETURN(const bool takes, Takes(split.control, part, where, skipped));
+    return takes ? take(offset, part) : absl::OkStatus();
+  });
+}
+
+absl::Status ForEachObject(const std::string& file, std::string_view text,
+                           const DocumentSplit& split, SkippedDocuments& skipped, TakePart take) {
+  const std::string& field = split.text_field;
   int64_t number = 0;
   for (size_t begin = 0, end = 0; begin < text.size(); begin = end + 1) {
     end = std::min(text.find('\n', begin), text.size());
@@ -229,9 +252,11 @@ absl::Status ForEachObject(const std::string& file, std::string_view text, const
     if (!found->is_string()) return refuse(absl::StrCat("its field '", field, "' is not a string"));
     const auto& document = found->get_ref<const std::string&>();
     if (document.empty()) continue;
-    if (const size_t zero = document.find('\0'); zero != std::string::npos) {
-      return refuse(absl::StrCat("byte ", zero, " of its field '", field, "' is zero"));
-    }
+    const auto where = [&](size_t zero) {
+      return absl::StrCat(file, ", line ", number, ": byte ", zero, " of its field '", field, "'");
+    };
+    NIBBLE_ASSIGN_OR_RETURN(const bool takes, Takes(split.control, document, where, skipped));
+    if (!takes) continue;
     NIBBLE_RETURN_IF_ERROR(take(static_cast<int64_t>(begin), document));
   }
   return absl::OkStatus();
@@ -287,9 +312,18 @@ absl::StatusOr<std::vector<int64_t>> FileSizes(absl::Span<const std::string> fil
   return sizes;
 }
 
+std::string SkippedText(const SkippedDocuments& skipped) {
+  return absl::StrCat(skipped.count, skipped.count == 1 ? " document" : " documents",
+                      " with a zero byte ", skipped.count == 1 ? "was" : "were",
+                      " skipped, the first at ", skipped.first);
+}
+
 absl::Status ForEachDocument(absl::Span<const std::string> files, const DocumentSplit& split,
-                             absl::FunctionRef<absl::Status(const CorpusDocument&)> sink) {
+                             absl::FunctionRef<absl::Status(const CorpusDocument&)> sink,
+                             SkippedDocuments* skipped) {
   NIBBLE_RETURN_IF_ERROR(Validate(split));
+  SkippedDocuments unwanted;
+  if (skipped == nullptr) skipped = &unwanted;
   CorpusDocument document;
   for (; document.file < files.size(); ++document.file) {
     const std::string& file = files[document.file];
@@ -303,8 +337,11 @@ absl::Status ForEachDocument(absl::Span<const std::string> files, const Document
       ++document.number;
       return taken;
     };
-    NIBBLE_RETURN_IF_ERROR(HasJsonLines(file) ? ForEachObject(file, text, split.text_field, take)
-                                              : ForEachPart(file, text, split, take));
+    if (IsParquet(text)) {
+      return absl::InvalidArgumentError(absl::StrCat(file, ": ", ParquetRemedy()));
+    }
+    NIBBLE_RETURN_IF_ERROR(HasJsonLines(file) ? ForEachObject(file, text, split, *skipped, take)
+                                              : ForEachPart(file, text, split, *skipped, take));
   }
   return absl::OkStatus();
 }

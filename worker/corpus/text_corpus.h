@@ -28,6 +28,13 @@ enum class SplitRule : uint8_t {
   kLine,        // cut at lines that equal the delimiter, which belong to no document
 };
 
+// What becomes of a document with a zero byte, which text does not have but crawls do.
+enum class ControlRule : uint8_t {
+  kSkip,    // it is left out and counted
+  kKeep,    // it is a document as any other
+  kRefuse,  // it is an error
+};
+
 struct DocumentSplit {
   SplitRule rule = SplitRule::kFile;
   // For kParagraphs: the least size of a document, unless its file is smaller. At least 1. A blank
@@ -39,6 +46,7 @@ struct DocumentSplit {
   // The member of a .jsonl or .ndjson file's objects that is the document, a string. The rule does
   // not apply to these files. Not empty.
   std::string text_field = "text";
+  ControlRule control = ControlRule::kSkip;
 };
 
 // InvalidArgument naming the field, its value and its bound.
@@ -73,12 +81,23 @@ struct CorpusDocument {
   std::string_view text;  // valid during the call
 };
 
-// Feeds every document of the files to the sink, except empty lines and objects with empty text.
-// Stops at the first error: the sink's, a file's, or InvalidArgument with file and offset for a
-// zero byte (not text), or with file and line for JSON without the text field, or nested deeper
-// than kMaxJsonLineDepth.
+// Documents that ControlRule::kSkip left out.
+struct SkippedDocuments {
+  int64_t count = 0;
+  std::string first;  // where the first one is: its file, and the byte or the line in it
+};
+// "2 documents with a zero byte were skipped, the first at a.txt: byte 17"
+std::string SkippedText(const SkippedDocuments& skipped);
+
+// Feeds every document of the files to the sink, except empty lines and objects with empty text,
+// and those that split.control skips: they get no number, as if the files did not have them, and
+// are added to `skipped` unless that is null. Stops at the first error: the sink's, a file's, or
+// InvalidArgument with file and offset for a zero byte that split.control refuses, or with file and
+// line for JSON without the text field, or nested deeper than kMaxJsonLineDepth; also for a Parquet
+// file of any name.
 absl::Status ForEachDocument(absl::Span<const std::string> files, const DocumentSplit& split,
-                             absl::FunctionRef<absl::Status(const CorpusDocument&)> sink);
+                             absl::FunctionRef<absl::Status(const CorpusDocument&)> sink,
+                             SkippedDocuments* skipped = nullptr);
 
 }  // namespace nibble
 

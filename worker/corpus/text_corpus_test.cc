@@ -180,12 +180,56 @@ TEST_F(TextCorpusTest, DocumentsAreNumberedAcrossFilesAndHaveTheirFileAndOffset)
   EXPECT_EQ(FileSizes({directory_.Path("absent")}).status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(TextCorpusTest, FilesThatAreNotTextAreRefusedByPathAndOffset) {
-  const std::string binary = Add("binary", std::string_view("ab\0c", 4));
-  const absl::Status status =
-      ForEachDocument({binary}, {}, [](const CorpusDocument&) { return absl::OkStatus(); });
+TEST_F(TextCorpusTest, DocumentsWithAZeroByteAreSkippedAndCountedKeptOrRefused) {
+  const std::vector<std::string> files = {
+      Add("a.txt", std::string_view("one\n--\nt\0wo\n--\nthree\n", 21)),
+      Add("b.jsonl", "{\"text\": \"four\"}\n{\"text\": \"fi\\u0000ve\"}\n")};
+  SkippedDocuments skipped;
+  absl::Status status;
+  const auto documents = [&](ControlRule rule) {
+    DocumentSplit split = Line("--");
+    split.control = rule;
+    skipped = {};
+    std::vector<std::string> got;
+    status = ForEachDocument(
+        files, split,
+        [&](const CorpusDocument& document) {
+          EXPECT_EQ(document.number, static_cast<int64_t>(got.size()));
+          got.emplace_back(document.text);
+          return absl::OkStatus();
+        },
+        &skipped);
+    return got;
+  };
+  EXPECT_THAT(documents(ControlRule::kSkip), ElementsAre("one\n", "three\n", "four"));
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(skipped.count, 2);
+  EXPECT_EQ(SkippedText(skipped),
+            "2 documents with a zero byte were skipped, the first at " + files[0] + ": byte 8");
+  EXPECT_THAT(
+      documents(ControlRule::kKeep),
+      ElementsAre("one\n", std::string("t\0wo\n", 5), "three\n", "four", std::string("fi\0ve", 5)));
+  EXPECT_EQ(skipped.count, 0);
+  EXPECT_THAT(documents(ControlRule::kRefuse), ElementsAre("one\n"));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(binary), HasSubstr("byte 2")));
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr(files[0] + ": byte 8 is zero"), HasSubstr("skip")));
+}
+
+TEST_F(TextCorpusTest, ParquetIsRefusedWithTheConversionByNameAndByContent) {
+  const auto refused = [](const absl::Status& status, const std::string& path) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr(path), HasSubstr("pyarrow.parquet"), HasSubstr(".jsonl")));
+  };
+  const std::string named = Add("rows.parquet");
+  refused(ListTextFiles({named}, {}).status(), named);
+  const std::string unnamed = Add("rows", std::string_view("PAR1\0\0\0\0PAR1", 12));
+  refused(ForEachDocument({unnamed}, {}, [](const CorpusDocument&) { return absl::OkStatus(); }),
+          unnamed);
+  const std::string text = Add("text", "PAR1 is a golf term");
+  EXPECT_TRUE(
+      ForEachDocument({text}, {}, [](const CorpusDocument&) { return absl::OkStatus(); }).ok());
 }
 
 // Compressed as by the programs gzip and zstd.
@@ -293,14 +337,13 @@ TEST_F(ExpandedTest, AJsonLineWithoutADocumentIsRefusedByItsLine) {
   EXPECT_THAT(message("{\"body\": 1}"),
               HasSubstr("line 2: it has no field 'text'; text_field names the one to read"));
   EXPECT_THAT(message("{\"text\": 7}"), HasSubstr("its field 'text' is not a string"));
-  EXPECT_THAT(message("{\"text\": \"a\\u0000\"}"), HasSubstr("byte 1 of its field"));
   EXPECT_THAT(message("{\"text\": \"a\", \"b\": " + std::string(1 << 20, '[') +
                       std::string(1 << 20, ']') + "}"),
               HasSubstr("line 2: nested deeper than 64"));
 }
 
 TEST_F(TextCorpusTest, ExtensionsOfOtherDataAreRefused) {
-  for (const char* name : {"a.parquet", "a.json", "a.csv.gz", "a.bin", "a.PDF", "a.tar.gz"}) {
+  for (const char* name : {"a.arrow", "a.json", "a.csv.gz", "a.bin", "a.PDF", "a.tar.gz"}) {
     const absl::Status status = ListTextFiles({Add(name)}, {}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(std::string(status.message()),

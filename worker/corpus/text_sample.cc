@@ -72,6 +72,8 @@ absl::StatusOr<std::string> SampleText(absl::Span<const std::string> files, cons
         for (std::string_view rest = document.text; !rest.empty(); ++line_number) {
           const std::string_view line = rest.substr(0, rest.find('\n'));
           rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+          // Trainers of tokenizers end texts there.
+          if (line.find('\0') != std::string_view::npos) continue;
           const bool wanted = all || (IsDrawn(RandomDomain::kTokenizerSample, options.seed,
                                               line_number, threshold) &&
                                       sample.size() + line.size() + 1 <= max_bytes);

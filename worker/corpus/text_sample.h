@@ -43,8 +43,8 @@ struct TextSampleOptions {
 };
 
 // The text to train a tokenizer on: the whole corpus if it is small, otherwise lines drawn from it,
-// in their order, each with a line feed. Held-out documents are excluded. Equal files and options
-// give equal samples.
+// in their order, each with a line feed. Held-out documents and lines with a zero byte are
+// excluded. Equal files and options give equal samples.
 //
 //   InvalidArgument  max_bytes is out of bounds, or a file is not UTF-8; names file and byte
 //   any other        as Validate() of the split, FileSizes() and ForEachDocument()

@@ -168,12 +168,14 @@ class Pipeline {
     progress_.total_bytes = ends.empty() ? 0 : ends.back();
   }
 
-  absl::Status Run() {
-    NIBBLE_RETURN_IF_ERROR(
-        ForEachDocument(files_, options_.split, [&](const CorpusDocument& document) {
+  absl::Status Run(SkippedDocuments& skipped) {
+    NIBBLE_RETURN_IF_ERROR(ForEachDocument(
+        files_, options_.split,
+        [&](const CorpusDocument& document) {
           pending_.push_back({document.file, document.offset});
           return encoder_.Add(document.text);
-        }));
+        },
+        &skipped));
     NIBBLE_RETURN_IF_ERROR(encoder_.Finish());
     progress_.bytes = progress_.total_bytes;
     Report();
@@ -302,13 +304,15 @@ absl::StatusOr<PreparedText> PrepareText(const PrepareTextOptions& options,
 
   NIBBLE_ASSIGN_OR_RETURN(std::vector<int64_t> ends, FileSizes(files));
   std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  SkippedDocuments skipped;
   NIBBLE_RETURN_IF_ERROR(
-      Pipeline(options, tokenizer, hold_out, files, ends, train, validation).Run());
+      Pipeline(options, tokenizer, hold_out, files, ends, train, validation).Run(skipped));
   const int64_t documents = train.writer->documents() +
                             (validation.writer == nullptr ? 0 : validation.writer->documents());
   if (documents == 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("inputs: none of the %d files has text", files.size()));
+        absl::StrFormat("inputs: none of the %d files has text%s", files.size(),
+                        skipped.count == 0 ? "" : absl::StrCat("; ", SkippedText(skipped))));
   }
   for (const Output* output : outputs) {
     if (output->writer->documents() > 0) continue;
@@ -318,7 +322,9 @@ absl::StatusOr<PreparedText> PrepareText(const PrepareTextOptions& options,
         output->writer->path(), options.validation_fraction, options.seed, documents));
   }
 
-  PreparedText prepared{.files = static_cast<int64_t>(files.size()), .train = Describe(train)};
+  PreparedText prepared{.files = static_cast<int64_t>(files.size()),
+                        .skipped = std::move(skipped),
+                        .train = Describe(train)};
   if (validation.writer != nullptr) prepared.validation = Describe(validation);
   NIBBLE_RETURN_IF_ERROR(Publish(outputs, paths));
   return prepared;

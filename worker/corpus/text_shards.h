@@ -120,6 +120,7 @@ struct TextShard {
 
 struct PreparedText {
   int64_t files = 0;
+  SkippedDocuments skipped;
   TextShard train;
   std::optional<TextShard> validation;
 };

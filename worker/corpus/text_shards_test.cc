@@ -391,6 +391,7 @@ TEST_F(TextShardsTest, AnErrorLeavesEarlierShardsAndNothingElse) {
   ASSERT_TRUE(PrepareText(options_, ByteTokenizer()).ok());
   const std::string train = Contents(Out("train.tokens"));
   options_.overwrite = true;
+  options_.split.control = ControlRule::kRefuse;
   WriteFile(directory_.Path("in/9.txt"), std::string_view("a\0b", 3));
   EXPECT_EQ(PrepareText(options_, ByteTokenizer()).status().code(),
             absl::StatusCode::kInvalidArgument);

@@ -104,6 +104,9 @@ absl::StatusOr<TokenFileKind> Recognise(const std::string& path, absl::Span<cons
       return absl::InvalidArgumentError(absl::StrCat(path, " is ", what));
     }
   }
+  if (IsParquet(text)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", ParquetRemedy()));
+  }
   return TokenFileKind::kNone;
 }
 
@@ -147,6 +150,18 @@ absl::StatusOr<std::unique_ptr<TokenSource>> OpenMegatron(const std::string& pat
 }
 
 }  // namespace
+
+bool IsParquet(std::string_view file) {
+  constexpr std::string_view kMagic = "PAR1";
+  return file.size() > 2 * kMagic.size() && file.starts_with(kMagic) && file.ends_with(kMagic);
+}
+
+std::string ParquetRemedy() {
+  return "Parquet is not read; convert it to .jsonl (with the package pyarrow of PyPI): "
+         "python3 -c 'import json, sys, pyarrow.parquet as p; [print(json.dumps(row)) for batch in "
+         "p.ParquetFile(sys.argv[1]).iter_batches(columns=[\"text\"]) for row in "
+         "batch.to_pylist()]' FILE.parquet > FILE.jsonl";
+}
 
 absl::StatusOr<TokenFileKind> RecogniseTokens(const std::string& path) {
   NIBBLE_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -90,9 +91,14 @@ enum class TokenFileKind : uint8_t {
   kMegatronIndex,  // a Megatron .idx
 };
 
+// Whether `file`, the whole content, is a Parquet file, which is not read; and how its text is made
+// readable: a clause for messages.
+bool IsParquet(std::string_view file);
+std::string ParquetRemedy();
+
 // Detects the kind from the file's first bytes.
 //
-//   InvalidArgument  a known kind of token file that is not supported; names the kind
+//   InvalidArgument  a known kind of file that is not supported; names the kind
 //   FailedPrecondition, NotFound, PermissionDenied, ...  as MappedFile::Open()
 absl::StatusOr<TokenFileKind> RecogniseTokens(const std::string& path);
 

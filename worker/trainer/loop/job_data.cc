@@ -24,180 +24,6 @@ namespace nibble {
 
 namespace {
 
-struct Source {
-  std::string field;
-  std::string path;
-  SourceKind kind;
-  std::string label;  // of a shard
-};
-
-std::string DirectoryOf(const std::string& path) {
-  return std::filesystem::path(path).parent_path().string();
-}
-
-absl::StatusOr<Source> LookAt(std::string field, const std::string& path, int64_t token_width) {
-  const absl::StatusOr<SourceKind> kind = KindOfSource(path, token_width);
-  if (!kind.ok()) return OfField(field, path, kind.status());
-  Source source = {.field = std::move(field), .path = path, .kind = *kind};
-  if (*kind == SourceKind::kShard) {
-    const absl::StatusOr<std::unique_ptr<TokenShard>> shard = TokenShard::Open(path);
-    if (!shard.ok()) return OfField(source.field, path, shard.status());
-    source.label = (*shard)->tokenizer();
-  }
-  return source;
-}
-
-absl::StatusOr<std::vector<Source>> SourcesOf(const JobSpec& spec) {
-  std::vector<Source> sources;
-  const auto add = [&](const auto& list, const char* name) -> absl::Status {
-    for (size_t i = 0; i < list.size(); ++i) {
-      NIBBLE_ASSIGN_OR_RETURN(Source source, LookAt(absl::StrCat("data.", name, "[", i, "]"),
-                                                    list[i].path, list[i].token_width));
-      sources.push_back(std::move(source));
-    }
-    return absl::OkStatus();
-  };
-  absl::Status status = add(spec.data.train, "train");
-  if (status.ok()) status = add(spec.data.validation, "validation");
-  if (!status.ok()) return status;
-  return sources;
-}
-
-// The tokenizer that the spec names, if it names one.
-absl::StatusOr<std::optional<DataTokenizer>> Named(const DataSpec& data) {
-  std::shared_ptr<const Tokenizer> tokenizer;
-  if (data.tokenizer == JobTokenizer::kBytes) {
-    tokenizer = std::make_shared<ByteTokenizer>();
-  } else if (!data.tokenizer_model.empty()) {
-    absl::StatusOr<std::unique_ptr<Tokenizer>> loaded = LoadTokenizer(data.tokenizer_model);
-    if (!loaded.ok()) {
-      return absl::Status(loaded.status().code(),
-                          absl::StrCat("data.tokenizer_model: ", loaded.status().message()));
-    }
-    tokenizer = *std::move(loaded);
-  } else {
-    return std::optional<DataTokenizer>();
-  }
-  const std::string label = tokenizer->label();
-  const bool other_kind =
-      (data.tokenizer == JobTokenizer::kSentencePiece && !label.starts_with("sp:")) ||
-      (data.tokenizer == JobTokenizer::kHuggingFace && !label.starts_with("hf:"));
-  if (other_kind) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.tokenizer_model: ", data.tokenizer_model, " is the tokenizer ", label,
-                     ", but data.tokenizer is ", std::string(ChoiceName(data.tokenizer))));
-  }
-  return DataTokenizer{.label = label, .tokenizer = std::move(tokenizer)};
-}
-
-// Null if the label's file does not exist.
-absl::StatusOr<std::shared_ptr<const Tokenizer>> FindFile(const std::string& label,
-                                                          const std::vector<Source>& sources) {
-  if (label == ByteTokenizer().label()) return std::make_shared<const ByteTokenizer>();
-  if (TokenizerFileName(label).empty()) return std::shared_ptr<const Tokenizer>();
-  for (const Source& source : sources) {
-    absl::StatusOr<std::unique_ptr<Tokenizer>> opened =
-        OpenTokenizer(label, DirectoryOf(source.path));
-    if (absl::IsNotFound(opened.status())) continue;
-    if (!opened.ok()) return opened.status();
-    return std::shared_ptr<const Tokenizer>(*std::move(opened));
-  }
-  return std::shared_ptr<const Tokenizer>();
-}
-
-// The tokenizer of the data: that of its first shard; the label that the spec gives for files
-// without one; bytes if all sources are text.
-absl::StatusOr<DataTokenizer> OfData(const DataSpec& data, const std::vector<Source>& sources) {
-  std::string label;
-  const Source* others = nullptr;
-  for (const Source& source : sources) {
-    if (source.kind == SourceKind::kShard && label.empty()) label = source.label;
-    if (source.kind == SourceKind::kOthers && others == nullptr) others = &source;
-  }
-  if (label.empty()) label = data.tokenizer_label;
-  if (label.empty() && others != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data.tokenizer: ", others->path, " (", others->field,
-        ") does not record its tokenizer; give the tokenizer's file in data.tokenizer_model, "
-        "'data.tokenizer: bytes', or its name alone in data.tokenizer_label"));
-  }
-  if (label.empty()) label = ByteTokenizer().label();
-  NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, FindFile(label, sources));
-  return DataTokenizer{.label = std::move(label), .tokenizer = std::move(tokenizer)};
-}
-
-absl::Status Check(const JobSpec& spec, const DataTokenizer& found,
-                   const std::vector<Source>& sources) {
-  const DataSpec& data = spec.data;
-  if (!data.tokenizer_label.empty() && data.tokenizer_label != found.label) {
-    return absl::InvalidArgumentError(absl::StrCat("data.tokenizer_label: ", data.tokenizer_label,
-                                                   ", but the tokenizer is ", found.label));
-  }
-  for (const Source& source : sources) {
-    if (source.kind == SourceKind::kShard && source.label != found.label) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "data.tokenizer: ", found.label, ", but ", source.path, " (", source.field,
-          ") was made with ", source.label,
-          "; a run has one tokenizer, and without data.tokenizer and data.tokenizer_model it is "
-          "that of its shards"));
-    }
-    if (source.kind == SourceKind::kText && found.tokenizer == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "data.tokenizer_model: missing; ", source.path, " (", source.field,
-          ") is text, and the file of the tokenizer ", found.label, " is not beside the data"));
-    }
-  }
-  if (found.tokenizer != nullptr && found.tokenizer->vocabulary() > spec.model.vocab) {
-    return absl::InvalidArgumentError(absl::StrCat("model.vocab: ", spec.model.vocab, " is under ",
-                                                   found.tokenizer->vocabulary(),
-                                                   ", the tokens of the tokenizer ", found.label));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::Status OfField(absl::string_view field, const std::string& path, const absl::Status& status) {
-  if (status.ok()) return status;
-  const bool named = absl::StrContains(status.message(), path);
-  return absl::Status(status.code(), absl::StrCat(field, ": ", named ? "" : path, named ? "" : ": ",
-                                                  status.message()));
-}
-
-absl::StatusOr<SourceKind> KindOfSource(const std::string& path, int64_t token_width) {
-  std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (status.type() == std::filesystem::file_type::not_found) {
-    return absl::NotFoundError(absl::StrCat(path, ": no such file or directory"));
-  }
-  if (error) return ErrnoError(error.value(), "looking at", path);
-  if (!std::filesystem::is_regular_file(status)) return SourceKind::kText;
-  NIBBLE_ASSIGN_OR_RETURN(const TokenFileKind kind, RecogniseTokens(path));
-  if (kind == TokenFileKind::kShard) return SourceKind::kShard;
-  const bool tokens = kind != TokenFileKind::kNone || token_width != 0;
-  return tokens ? SourceKind::kOthers : SourceKind::kText;
-}
-
-absl::StatusOr<DataTokenizer> FindDataTokenizer(const JobSpec& spec) {
-  NIBBLE_ASSIGN_OR_RETURN(const std::vector<Source> sources, SourcesOf(spec));
-  NIBBLE_ASSIGN_OR_RETURN(const std::optional<DataTokenizer> named, Named(spec.data));
-  NIBBLE_ASSIGN_OR_RETURN(const DataTokenizer found, named.has_value()
-                                                         ? absl::StatusOr<DataTokenizer>(*named)
-                                                         : OfData(spec.data, sources));
-  NIBBLE_RETURN_IF_ERROR(Check(spec, found, sources));
-  return found;
-}
-
-namespace {
-
-// `path`: as in the spec, also if `source` is made from it.
-absl::Status CheckLength(const JobSpec& spec, const std::string& path, const TokenSource& source) {
-  if (SampleCount(source.tokens(), spec.data.sequence) > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      path, " has ", source.tokens(), " tokens to train on; one sample of data.sequence ",
-      spec.data.sequence, " takes ", spec.data.sequence + 1));
-}
-
 absl::StatusOr<bool> Exists(const std::string& path) {
   std::error_code error;
   const bool exists = std::filesystem::exists(path, error);
@@ -259,41 +85,6 @@ absl::StatusOr<std::vector<TextPlace>> TextPlaces(const JobSpec& spec, const std
   return places;
 }
 
-// Reads the first tokens before any step: a file made by another tokenizer than the spec names
-// usually fails there.
-absl::Status CheckFirstTokens(const TokenSource& source, const std::string& label) {
-  constexpr int64_t kTokens = 4096;
-  std::vector<int32_t> first(static_cast<size_t>(std::min(kTokens, source.tokens())));
-  const absl::Status status = source.Read(0, static_cast<int64_t>(first.size()), first.data());
-  if (status.ok()) return status;
-  return absl::Status(
-      status.code(),
-      absl::StrCat("data.tokenizer: ", label, " did not make these tokens: ", status.message()));
-}
-
-// The spec's hints for a file that does not record everything.
-template <class Source>
-absl::StatusOr<std::shared_ptr<const TokenSource>> OpenSource(const JobSpec& spec,
-                                                              const DataTokenizer& tokenizer,
-                                                              const Source& source) {
-  NIBBLE_ASSIGN_OR_RETURN(const TokenFileKind kind, RecogniseTokens(source.path));
-  TokenHints hints;
-  if (kind != TokenFileKind::kShard) {
-    hints.tokenizer = tokenizer.label;
-    hints.vocabulary =
-        tokenizer.tokenizer != nullptr ? tokenizer.tokenizer->vocabulary() : spec.model.vocab;
-    hints.token_width = static_cast<int>(source.token_width);
-    if (source.document_end >= 0 && kind != TokenFileKind::kMegatronIndex) {
-      hints.document_mark = DocumentMark{.token = static_cast<int32_t>(source.document_end)};
-    }
-  }
-  NIBBLE_ASSIGN_OR_RETURN(std::unique_ptr<TokenSource> opened, OpenTokens(source.path, hints));
-  if (kind != TokenFileKind::kShard) {
-    NIBBLE_RETURN_IF_ERROR(CheckFirstTokens(*opened, tokenizer.label));
-  }
-  return std::shared_ptr<const TokenSource>(std::move(opened));
-}
-
 absl::StatusOr<BatchBuilder> MakeBuilder(const JobSpec& spec, const WindowOptions& window,
                                          std::vector<std::shared_ptr<const TokenSource>> sources) {
   const BatchOptions options = {.seed = RepeatSeed(spec.training),
@@ -316,9 +107,11 @@ absl::StatusOr<BatchBuilder> MakeBuilder(const JobSpec& spec, const WindowOption
 
 }  // namespace
 
-absl::Status JobData::Prepare(const JobSpec& spec, const std::string& directory) {
+absl::StatusOr<std::vector<std::string>> JobData::Prepare(const JobSpec& spec,
+                                                          const std::string& directory) {
+  std::vector<std::string> notices;
   NIBBLE_ASSIGN_OR_RETURN(const DataTokenizer found, FindDataTokenizer(spec));
-  if (found.tokenizer == nullptr) return absl::OkStatus();  // no source is text
+  if (found.tokenizer == nullptr) return notices;  // no source is text
   // In the run's directory, so that its checkpoints can be used with text wherever they are copied.
   NIBBLE_RETURN_IF_ERROR(SaveTokenizer(directory, *found.tokenizer).status());
   const Tokenizer& tokenizer = *found.tokenizer;
@@ -339,8 +132,11 @@ absl::Status JobData::Prepare(const JobSpec& spec, const std::string& directory)
     if (!prepared.ok()) {
       return OfField(place.field, options.inputs.front(), prepared.status());
     }
+    if (prepared->skipped.count > 0) {
+      notices.push_back(absl::StrCat(place.field, ": ", SkippedText(prepared->skipped)));
+    }
   }
-  return absl::OkStatus();
+  return notices;
 }
 
 absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& directory) {
@@ -365,9 +161,10 @@ absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& di
       }
       source.path = place.train();
     }
-    absl::StatusOr<std::shared_ptr<const TokenSource>> opened = OpenSource(spec, tokenizer, source);
+    absl::StatusOr<std::shared_ptr<const TokenSource>> opened =
+        OpenDataSource(spec, tokenizer, source);
     absl::Status status = opened.status();
-    if (status.ok()) status = CheckLength(spec, named, **opened);
+    if (status.ok()) status = CheckTrainingLength(spec, named, **opened);
     if (!status.ok()) return OfField(field, named, status);
     training.push_back(*std::move(opened));
   }
@@ -387,7 +184,7 @@ absl::StatusOr<JobData> JobData::Open(const JobSpec& spec, const std::string& di
   JobData data(std::move(builder));
   for (const ValidationSource& source : validation) {
     NIBBLE_ASSIGN_OR_RETURN(std::shared_ptr<const TokenSource> opened,
-                            OpenSource(spec, tokenizer, source));
+                            OpenDataSource(spec, tokenizer, source));
     absl::StatusOr<ValidationSet> set =
         ValidationSet::Create(std::move(opened), {.global_sequences = spec.training.batch,
                                                   .length = spec.data.sequence,

@@ -92,6 +92,7 @@ class JobRun {
 
 absl::Status JobRun::OpenData() {
   const std::string directory = OutputDirectory(spec_);
+  std::vector<std::string> notices;
   if (options_.prepares_data) {
     std::error_code error;
     std::filesystem::create_directories(directory, error);
@@ -99,8 +100,9 @@ absl::Status JobRun::OpenData() {
       return OfDisk(
           ErrnoError(error.value(), absl::StrCat("output.directory: cannot make ", directory)));
     }
-    const absl::Status prepared = OfData(JobData::Prepare(spec_, directory));
-    if (!prepared.ok()) return prepared;
+    absl::StatusOr<std::vector<std::string>> prepared = JobData::Prepare(spec_, directory);
+    if (!prepared.ok()) return OfData(prepared.status());
+    notices = *std::move(prepared);
   }
   // Other ranks of the node use the shards that one of them has made.
   NIBBLE_RETURN_IF_ERROR(collective_.Barrier());
@@ -115,7 +117,8 @@ absl::Status JobRun::OpenData() {
   absl::StatusOr<JobData> data = JobData::Open(spec_, directory);
   if (!data.ok()) return OfData(data.status());
   data_.emplace(*std::move(data));
-  for (const std::string& notice : data_->notices()) reporter_->Note(notice);
+  notices.insert(notices.end(), data_->notices().begin(), data_->notices().end());
+  for (const std::string& notice : notices) reporter_->Note(notice);
   return absl::OkStatus();
 }
 

@@ -174,7 +174,7 @@ void MakeOneStep(const JobSpec& spec) {
 void ReadOneBatch(const JobSpec& spec, const std::string& path) {
   const std::string directory =
       absl::StrCat(testing::TempDir(), "/bounds_", absl::StrReplaceAll(path, {{"[]", ""}}));
-  const absl::Status prepared = JobData::Prepare(spec, directory);
+  const absl::Status prepared = JobData::Prepare(spec, directory).status();
   ASSERT_TRUE(prepared.ok()) << prepared;
   const absl::StatusOr<JobData> data = JobData::Open(spec, directory);
   ASSERT_TRUE(data.ok()) << data.status();
