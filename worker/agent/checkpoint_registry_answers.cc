@@ -156,7 +156,7 @@ absl::Status CheckpointRegistry::Drop(const CheckpointKey& key, const Deletions&
     // A leased checkpoint is dropped later: the coordinator repeats the order with every answer.
     if (checkpoint == nullptr || index_.HasLease(key)) return absl::OkStatus();
     committed = checkpoint->committed;
-    if (checkpoint->awaited) {
+    if (std::exchange(checkpoint->awaited, false)) {
       outcomes_.insert_or_assign(key, CommitResult(absl::AbortedError(absl::StrCat(
                                           "the coordinator dropped the ", Describe(key)))));
       for (const auto& [rank, shard] : checkpoint->shards) {

@@ -59,7 +59,7 @@ absl::Status CheckpointRegistry::DeleteHere(const CheckpointKey& key, const Dele
   {
     const MutexLock lock(&mutex_);
     const StoredCheckpoint* const left = index_.Find(key);
-    if (left != nullptr && !left->shards.empty()) return absl::OkStatus();
+    if (left != nullptr && (!left->shards.empty() || left->awaited)) return absl::OkStatus();
     index_.Remove(key);
   }
   job.RemoveHeader(key.step, key.attempt);

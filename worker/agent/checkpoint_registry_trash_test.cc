@@ -44,6 +44,12 @@ class RegistryTrashTest : public CheckpointRegistryTest {
     ADD_FAILURE() << "step " << step << " is not reported";
     return {};
   }
+  // Overwrites files of this name.
+  void Damage(const std::string& name) const {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory_.path())) {
+      if (entry.path().filename() == name) std::ofstream(entry.path()) << "damaged";
+    }
+  }
 };
 
 TEST_F(RegistryTrashTest, ADroppedShardGoesToTheTrashAndComesBackSealedWithItsOrigin) {
@@ -148,12 +154,7 @@ TEST_F(RegistryTrashTest, ADamagedShardGoesToTheTrash) {
     const int64_t step = in_files ? 10 : 20;
     auto rank = Connect(1);
     const v1::ShardReport shard = Accepted(*rank, step);
-    if (in_files) {
-      for (const auto& entry :
-           std::filesystem::recursive_directory_iterator(directory_.path() + "/checkpoints")) {
-        if (entry.path().filename() == "CURRENT") std::ofstream(entry.path()) << "damaged";
-      }
-    }
+    if (in_files) Damage("CURRENT");
     ASSERT_TRUE(registry_->RemoveDamaged(shard.ref(), 0).ok());
     EXPECT_FALSE(registry_->OpenShard(shard.ref(), 0).ok());
     const auto trash = Trashed();
@@ -174,6 +175,61 @@ TEST_F(RegistryTrashTest, ADamagedShardGoesToTheTrash) {
   ASSERT_NE(said, std::string::npos) << log;
   EXPECT_EQ(log.find("not restored", said + 1), std::string::npos) << log;
   EXPECT_EQ(Trashed().size(), 2u);
+}
+
+TEST_F(RegistryTrashTest, ACommittedCheckpointWithADamagedManifestGoesToTheTrashWhenReplaced) {
+  Open();
+  auto rank = Connect(1);
+  (void)Accepted(*rank, 10);
+  Damage("MANIFEST");
+  rank.reset();
+  Open();
+  number_ = 0;
+  EXPECT_TRUE(Report().empty());
+  rank = Connect(2);
+  const v1::ShardReport second = Accepted(*rank, 10, 2);
+  EXPECT_TRUE(IsThere(second.ref()));
+  const auto trash = Trashed();
+  ASSERT_EQ(trash.size(), 1u);
+  EXPECT_EQ(trash[0].ref().attempt(), 1);
+  EXPECT_EQ(trash[0].kind(), v1::DELETION_KIND_REPLACED);
+}
+
+TEST_F(RegistryTrashTest, AShardWhoseHeaderIsDamagedGoesToTheTrash) {
+  Open();
+  auto rank = Connect(1, 0, 2);
+  Snapshot(*rank, 10, 1);
+  (void)Report();
+  Answer();
+  rank.reset();
+  Damage("pending-10-1.header");
+  Open();
+  number_ = 0;
+  EXPECT_TRUE(Report().empty());
+  const auto trash = Trashed();
+  ASSERT_EQ(trash.size(), 1u);
+  EXPECT_EQ(trash[0].kind(), v1::DELETION_KIND_DAMAGED);
+  EXPECT_EQ(trash[0].reason(), "its checkpoint's header is damaged");
+}
+
+TEST_F(RegistryTrashTest, OnAFullDiskOlderTrashMakesRoomForTheRecordOfTheNext) {
+  own_faults_ = std::make_unique<WriteHook>([this](const std::string& path, int64_t) {
+    const std::string first = "/trash/gpt-1/step-000000000010-attempt-0001-rank-00000-00000001";
+    const bool full = std::filesystem::exists(directory_.path() + first + "/shard-00000");
+    return full && path.find("/record") != std::string::npos ? ENOSPC : 0;
+  });
+  faults_ = own_faults_.get();
+  Open();
+  const auto rank = Connect(1);
+  const v1::ShardReport first = Accepted(*rank, 10);
+  const v1::ShardReport second = Accepted(*rank, 20);
+  Answer({first}, -1, v1::DELETION_KIND_REQUESTED);
+  ASSERT_EQ(Trashed().size(), 1u);
+  Answer({second}, -1, v1::DELETION_KIND_REQUESTED);
+  const auto trash = Trashed();
+  ASSERT_EQ(trash.size(), 1u);
+  EXPECT_EQ(trash[0].ref().step(), 20);
+  EXPECT_TRUE(Report().empty());
 }
 
 TEST_F(RegistryTrashTest, ARemovedOrphanGoesToTheTrashAndIsNotKept) {

@@ -64,8 +64,6 @@ class JobStore {
   absl::StatusOr<ShardManifest> TakeFromTrash(const v1::TrashedShard& shard,
                                               const CheckpointHeader& header,
                                               const std::string& directory);
-  // The header of an uncommitted checkpoint. NotFound, or DataLoss.
-  absl::StatusOr<CheckpointHeader> ReadHeader(int64_t step, int64_t attempt) const;
   // Removes the files beside the store.
   void RemoveHeader(int64_t step, int64_t attempt) const;
   void RemoveOrigin(int64_t step, int64_t attempt) const;
@@ -75,6 +73,8 @@ class JobStore {
       : job_(std::move(job)), directory_(std::move(directory)), trash_(trash), faults_(faults) {}
   std::string HeaderPath(int64_t step, int64_t attempt) const;
   std::string OriginPath(int64_t step, int64_t attempt) const;
+  // Of an uncommitted checkpoint. NotFound, or DataLoss.
+  absl::StatusOr<CheckpointHeader> ReadHeader(int64_t step, int64_t attempt) const;
   v1::StoreIdentity ReadOrigin(int64_t step, int64_t attempt) const;
   absl::Status AddCommitted(ShardIndex::Checkpoints& checkpoints) const;
   absl::Status AddSealed(ShardIndex::Checkpoints& checkpoints);

@@ -1,6 +1,8 @@
 // Two workers' registries, one of which has a checkpoint.
 #include "worker/agent/shard_fetcher.h"
 
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
@@ -19,6 +21,8 @@
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/checkpoint_tasks.h"
 #include "worker/agent/peer_server.h"
+#include "worker/agent/trash.h"
+#include "worker/checkpoint/store_layout.h"
 #include "worker/checkpoint/store_testing.h"
 
 namespace nibble {
@@ -143,6 +147,38 @@ TEST_F(ShardFetcherTest, AnotherSourceReplacesADamagedOne) {
   EXPECT_TRUE(fetched.ok()) << fetched;
   int64_t chunks = 0;
   EXPECT_TRUE((*registry_.OpenShard(Ref(), 0))->Verify(chunks).ok());
+}
+
+TEST_F(ShardFetcherTest, AFetchOnAFullDiskTakesTheSpaceOfTheTrashAndFailsWithoutAny) {
+  std::atomic<bool> full = false;
+  file_testing::WriteHook disk([&full](const std::string& path, int64_t) {
+    return full && path.find("/writing-") != std::string::npos ? ENOSPC : 0;
+  });
+  const auto trash = Trash::Open({.directory = directory_.path() + "/trash",
+                                  .clock = [] { return 0; },
+                                  .changed = [&full] { full = false; }});
+  ASSERT_TRUE(trash.ok()) << trash.status();
+  v1::TrashedShard shard;
+  *shard.mutable_ref() = Ref();
+  const absl::Status added =
+      (*trash)->Add(shard, CheckpointHeader(), [](const std::string& directory) {
+        return MakeDirectories(directory + "/" + ShardDirectoryName(0));
+      });
+  ASSERT_TRUE(added.ok()) << added;
+  CheckpointRegistry registry(
+      {.clock = [] { return 0.0; }, .trash = trash->get(), .faults = &disk});
+  ShardFetcher fetcher({.registry = &registry,
+                        .open_job = [&](const std::string& job, const StoreIdentity& identity) {
+                          return registry.OpenJob(job, directory_.path() + "/" + job, identity);
+                        }});
+  const auto fetch = [&](int32_t rank) {
+    full = true;
+    return fetcher.Fetch(Replica(rank, {&first_}), false, cancellation_, [](int64_t) {});
+  };
+  const absl::Status fetched = fetch(0);
+  EXPECT_TRUE(fetched.ok()) << fetched;
+  EXPECT_FALSE((*trash)->Has(Ref()));
+  EXPECT_TRUE(absl::IsResourceExhausted(fetch(1)));
 }
 
 TEST_F(ShardFetcherTest, DamageAtEverySourceIsNamedAndNothingIsStored) {

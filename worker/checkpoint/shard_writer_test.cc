@@ -150,6 +150,31 @@ TEST_F(ShardCopyTest, DiscardingOneShardKeepsTheOthers) {
   EXPECT_TRUE(to_->InDoubt().empty());
 }
 
+TEST_F(ShardCopyTest, AShardThatIsMovedOutAndInIsSealedAgain) {
+  const TempDirectory outside;
+  for (int32_t rank = 0; rank < kWorld; ++rank) ASSERT_TRUE(Copy(rank, 256).ok());
+  ASSERT_TRUE(to_->MoveShardOut(kStep, kAttempt, 1, outside.path()).ok());
+  EXPECT_EQ(to_->InDoubt().size(), static_cast<size_t>(kWorld - 1));
+  EXPECT_TRUE(ReadSeal(outside.path(), 1).ok());
+  EXPECT_TRUE(absl::IsNotFound(to_->MoveShardOut(kStep, kAttempt, 1, outside.path())));
+  EXPECT_TRUE(absl::IsNotFound(to_->MoveShardIn(kStep, kAttempt, 0, outside.path()).status()));
+  EXPECT_FALSE(to_->MoveShardIn(kStep + 1, kAttempt, 1, outside.path()).ok());
+  const auto back = to_->MoveShardIn(kStep, kAttempt, 1, outside.path());
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_TRUE(Commit().ok());
+  EXPECT_TRUE((*to_->OpenCheckpoint(kStep))->Verify().ok());
+}
+
+TEST_F(ShardCopyTest, AMovedShardDoesNotReplaceOneThatIsSealed) {
+  const TempDirectory outside;
+  ASSERT_TRUE(Copy(0, 256).ok());
+  ASSERT_TRUE(to_->MoveShardOut(kStep, kAttempt, 0, outside.path()).ok());
+  ASSERT_TRUE(Copy(0, 256).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(to_->MoveShardIn(kStep, kAttempt, 0, outside.path()).status()));
+  EXPECT_TRUE(ReadSeal(outside.path(), 0).ok());
+  EXPECT_EQ(to_->InDoubt().size(), 1u);
+}
+
 TEST_F(ShardCopyTest, AStoreThatDecidesRefusesCopies) {
   const auto shard = from_->OpenShard(kStep, kAttempt, 0);
   ASSERT_TRUE(shard.ok());
