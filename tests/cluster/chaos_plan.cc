@@ -24,7 +24,9 @@ constexpr const char* kNames[] = {"kill a rank",
                                   "fill a worker's disk for a while",
                                   "remove a job's checkpoints from a worker",
                                   "open watches without reading them",
-                                  "restore an older copy of the coordinator's store"};
+                                  "restore an older copy of the coordinator's store",
+                                  "restore an older copy while a worker is lost",
+                                  "continue with a copy of the store that nobody announces"};
 static_assert(std::size(kNames) == kFaults);
 
 }  // namespace

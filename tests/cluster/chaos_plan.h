@@ -26,8 +26,10 @@ enum class Fault : uint8_t {
   kRemoveCheckpoints,     // a worker's directory of a job's checkpoints is removed
   kWatchStorm,            // many watches of all jobs are opened and not read
   kRestoreBackup,         // the coordinator's store is replaced by an older copy of it
+  kRestoreAndLose,        // the same, while a worker is lost, which comes back later
+  kDoubleStore,           // a copy of the store, which nobody announces, takes its place
 };
-inline constexpr int kFaults = 13;
+inline constexpr int kFaults = 15;
 
 struct PlannedFault {
   Fault fault = Fault::kKillRank;

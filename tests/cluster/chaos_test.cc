@@ -33,7 +33,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-int fault_count = 13;
+int fault_count = 15;
 uint64_t chaos_seed = 20;
 
 constexpr int kWorkers = 2;
@@ -57,8 +57,7 @@ class Chaos : public testing::Test {
               .proxies = true,
               .wall_clocks = true,
               .disks = EnterOwnMounts(),
-              // While ranks are silent, a change must not take as long as a lease.
-              .coordinator_flags = {"--switch-wait-ms", "100"},
+              .coordinator_flags = CoordinatorFlags(),
               // With an odd seed, ranks that have lost another one keep their processes.
               .worker_flags = {"--keep-ranks", chaos_seed % 2 == 1 ? "20" : "0"}}) {}
 
@@ -230,6 +229,17 @@ class Chaos : public testing::Test {
       case Fault::kRestoreBackup:
         RestoreBackup();
         break;
+      case Fault::kRestoreAndLose:
+        ++hits_[worker];
+        bed_.Kill(worker);
+        RestoreBackup(worker);
+        LetPass(kPastLease);
+        bed_.Restart(worker);
+        AdoptUnknown();
+        break;
+      case Fault::kDoubleStore:
+        DoubleStore();
+        break;
     }
     for (const char* const role : kRoles) {
       const absl::Status ready = cluster.AwaitReady(role);
@@ -268,18 +278,53 @@ class Chaos : public testing::Test {
     std::filesystem::remove_all(to);
     std::filesystem::copy(from, to, std::filesystem::copy_options::recursive);
   }
-  // Jobs that were submitted after the copy was made are known only to the workers that run them;
-  // those that no worker has begun are lost.
-  void RestoreBackup() {
+  static std::vector<std::string> CoordinatorFlags() {
+    // While ranks are silent, a change must not take as long as a lease.
+    return {"--switch-wait-ms", "100"};
+  }
+  // The coordinator starts on the store as it is now. An operator who restores a copy says so.
+  void StartOnCopy(bool announced, const std::string& lost = "") {
+    std::vector<std::string> flags = CoordinatorFlags();
+    if (announced) flags.push_back("--restored");
+    bed_.SetCoordinatorFlags(flags);
+    bed_.Restart(kCoordinatorRole);
+    bed_.SetCoordinatorFlags(CoordinatorFlags());
+    for (const char* const role : kRoles) {
+      if (role == lost) continue;
+      const absl::Status ready = bed_.cluster().AwaitReady(role);
+      ASSERT_TRUE(ready.ok()) << ready;
+    }
+    for (AcceptedJob& accepted : jobs_) accepted.restored = true;
+  }
+  // `lost`: a worker that does not run.
+  void RestoreBackup(const std::string& lost = "") {
     bed_.Kill(kCoordinatorRole);
     if (std::filesystem::exists(backup_)) CopyStore(backup_, store_);
+    StartOnCopy(/*announced=*/true, lost);
+    if (lost.empty()) AdoptUnknown();
+  }
+  // Workers come back to a copy whose original they have seen go further.
+  void DoubleStore() {
+    bed_.Kill(kCoordinatorRole);
+    CopyStore(store_, twin_);
     bed_.Restart(kCoordinatorRole);
     for (const char* const role : kRoles) {
       const absl::Status ready = bed_.cluster().AwaitReady(role);
       ASSERT_TRUE(ready.ok()) << ready;
     }
-    for (AcceptedJob& accepted : jobs_) {
-      accepted.restored = true;
+    LetPass(kReportTime);
+    bed_.Kill(kCoordinatorRole);
+    CopyStore(twin_, store_);
+    StartOnCopy(/*announced=*/false);
+  }
+  // Jobs that were submitted after the copy was made are known only to the workers that run them;
+  // those that no worker has begun are lost.
+  void AdoptUnknown() {
+    for (const char* const role : kRoles) {
+      const absl::Status ready = bed_.cluster().AwaitReady(role);
+      ASSERT_TRUE(ready.ok()) << ready;
+    }
+    for (const AcceptedJob& accepted : jobs_) {
       if (!IsKnown(accepted.job) && AnyWorkerHas(accepted.job)) Adopt(accepted.job);
     }
     std::erase_if(jobs_, [this](const AcceptedJob& accepted) {
@@ -333,6 +378,7 @@ class Chaos : public testing::Test {
   ClusterBed bed_;
   const std::string store_ = bed_.cluster().paths().Data(kCoordinatorRole);
   const std::string backup_ = bed_.root() + "/backup";
+  const std::string twin_ = bed_.root() + "/twin";
   std::vector<AcceptedJob> jobs_;
   std::map<std::string, int> hits_;  // by worker: faults that can end its attempts
   std::set<std::string> flags_;      // ever observed
