@@ -17,6 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -231,7 +232,8 @@ absl::Status Trash::Add(v1::TrashedShard shard, const CheckpointHeader& header,
   Entry entry;
   entry.deleted_ms = NowMs();
   shard.set_age_ms(entry.deleted_ms);
-  shard.set_reason(Printable(shard.reason(), kMaxReasonBytes));
+  // One line of the history.
+  shard.set_reason(absl::StrReplaceAll(Printable(shard.reason(), kMaxReasonBytes), {{"\n", " "}}));
   const std::string job = options_.directory + "/" + shard.ref().job();
   entry.directory = job + "/" + EntryName(shard.ref(), shard.rank(), id);
   NIBBLE_RETURN_IF_ERROR(MakeDirectories(entry.directory));

@@ -50,7 +50,7 @@ class TrashTest : public testing::Test {
     shard.mutable_ref()->set_attempt(1);
     shard.set_world(1);
     shard.set_kind(kind);
-    shard.set_reason("for the test");
+    shard.set_reason("for\nthe test");
     shard.set_kept(accepted);
     const absl::Status added = trash_->Add(
         shard, checkpoint_testing::TestHeader(step, 1, 1), [](const std::string& directory) {
