@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/connections/connection_gate.h"
+#include "common/files/files.h"
 #include "common/identity/credentials.h"
 #include "common/identity/expiry.h"
 #include "common/process/standard_descriptors.h"
@@ -251,10 +252,11 @@ absl::Status Serve(const CoordinatorFlags& flags, ServiceManager& manager) {
   server_options.service.logs.stall_ms = flags.controller.watches.stall_ms;
   if (http != nullptr) server_options.http = http->address();
   WarnOfDescriptors(server_options.connections);
+  // Before it listens: who has reached it finds it with `backup now`, too.
+  const auto backups = StartBackups(*store, clock, controller->metrics(), flags);
   NIBBLE_ASSIGN_OR_RETURN(const auto server, CoordinatorServer::Start(*controller, server_options));
   Notifier notifier(*controller, std::move(notify));
   LogSecurity(flags, security);
-  const auto backups = StartBackups(*store, clock, controller->metrics(), flags);
   Log(LogLevel::kInfo,
       absl::StrCat("cluster ", flags.controller.cluster, " on port ", server->port(), ", ",
                    store->Info().last_sequence, " updates so far"));
@@ -313,5 +315,6 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   nibble::ReserveStandardDescriptors();
+  nibble::CloseNewFilesToOthers();
   return nibble::Main(argc, argv);
 }

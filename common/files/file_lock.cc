@@ -28,15 +28,20 @@ absl::Status LockedByAnother(int fd, const std::string& path) {
       absl::StrCat(path, " is locked by process ", holder.empty() ? "(not known)" : holder));
 }
 
-// Returns the descriptor. `operation`: of flock.
-absl::StatusOr<int> OpenAndLock(const std::string& path, int operation) {
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) return ErrnoError(errno, "opening", path);
+// As flock, which a signal may interrupt.
+int Lock(int fd, int operation) {
   int locked;
   do {
     locked = flock(fd, operation);
   } while (locked != 0 && errno == EINTR);
-  if (locked != 0) {
+  return locked;
+}
+
+// Returns the descriptor. `operation`: of flock.
+absl::StatusOr<int> OpenAndLock(const std::string& path, int operation) {
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) return ErrnoError(errno, "opening", path);
+  if (Lock(fd, operation) != 0) {
     absl::Status status =
         errno == EWOULDBLOCK ? LockedByAnother(fd, path) : ErrnoError(errno, "locking", path);
     (void)close(fd);
@@ -60,6 +65,18 @@ absl::StatusOr<FileLock> FileLock::TryAcquire(const std::string& path) {
 absl::StatusOr<FileLock> FileLock::Acquire(const std::string& path) {
   NIBBLE_ASSIGN_OR_RETURN(const int fd, OpenAndLock(path, LOCK_EX));
   return FileLock(path, fd);
+}
+
+absl::StatusOr<bool> FileLock::IsTaken(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    if (errno == ENOENT) return false;
+    return ErrnoError(errno, "opening", path);
+  }
+  const int error = Lock(fd, LOCK_SH | LOCK_NB) == 0 ? 0 : errno;
+  (void)close(fd);
+  if (error == 0 || error == EWOULDBLOCK) return error == EWOULDBLOCK;
+  return ErrnoError(error, "locking", path);
 }
 
 FileLock::FileLock(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}

@@ -24,6 +24,8 @@ class FileLock {
   static absl::StatusOr<FileLock> TryAcquire(const std::string& path);
   // Waits until the lock is free.
   static absl::StatusOr<FileLock> Acquire(const std::string& path);
+  // Whether a lock on the file at `path` is taken now; false if there is no file. Makes none.
+  static absl::StatusOr<bool> IsTaken(const std::string& path);
 
   ~FileLock();
   FileLock(FileLock&& other) noexcept;

@@ -36,6 +36,17 @@ TEST_F(FileLockTest, ASecondHolderIsRefusedNamingTheFileAndTheProcess) {
   EXPECT_TRUE(FileLock::TryAcquire(path_).ok());
 }
 
+TEST_F(FileLockTest, WhetherALockIsTakenIsSeenWithoutTakingIt) {
+  EXPECT_EQ(FileLock::IsTaken(path_).value(), false);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  std::optional<FileLock> lock = *FileLock::TryAcquire(path_);
+  EXPECT_EQ(FileLock::IsTaken(path_).value(), true);
+  EXPECT_EQ(FileLock::IsTaken(path_).value(), true);
+  lock.reset();
+  EXPECT_EQ(FileLock::IsTaken(path_).value(), false);
+  EXPECT_FALSE(FileLock::IsTaken(path_ + "/below").ok());
+}
+
 TEST_F(FileLockTest, AMovedLockIsHeldByItsNewOwnerOnly) {
   auto first = FileLock::TryAcquire(path_);
   ASSERT_TRUE(first.ok()) << first.status();

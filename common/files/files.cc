@@ -154,6 +154,8 @@ absl::Status RemoveTree(const std::string& path) {
   return error ? ErrnoError(error.value(), "removing", path) : absl::OkStatus();
 }
 
+void CloseNewFilesToOthers() { (void)umask(umask(S_IRWXO) | S_IWGRP | S_IRWXO); }
+
 int64_t TreeBytes(const std::string& path) {
   int64_t bytes = 0;
   const auto add = [&bytes](const fs::path& file) {

@@ -66,6 +66,10 @@ absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path);
 // Removes a file or a directory tree; no error if there is none.
 absl::Status RemoveTree(const std::string& path);
 
+// From now on files and directories that this process and its children make are closed to everybody
+// but their owner and group. For the start of a program, before it has threads.
+void CloseNewFilesToOthers();
+
 // Disk usage of a tree; unreadable parts count as 0.
 int64_t TreeBytes(const std::string& path);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes nibble_VERSION_amd64.deb: the programs, systemd units, shell completion, man pages made from the programs' own help, and the guide.
+# Makes nibble_VERSION_amd64.deb: the programs, systemd units, shell completion, man pages made from the programs' own help, and documents.sh.
 #   deploy/debian/build.sh [--cuda] [DIRECTORY]    DIRECTORY: where it goes; default: dist
 #   --cuda    with the CUDA code, which needs a toolkit; the package then finds CUDA's libraries where the machine has them
 # The same sources give the same bytes: times are SOURCE_DATE_EPOCH, by default that of the last commit. Programs report NIBBLE_COMMIT, by
@@ -35,7 +35,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/root
 umask 022
-install -d "$root"/{DEBIAN,usr/bin,lib/systemd/system,etc/default,usr/share/man,usr/share/doc/nibble/examples,usr/share/doc/nibble/guide} \
+install -d "$root"/{DEBIAN,usr/bin,lib/systemd/system,etc/default,usr/share/man} \
   "$root"/usr/share/{bash-completion/completions,zsh/vendor-completions,fish/vendor_completions.d}
 for program in "${programs[@]}"; do
   install -m 755 "bazel-bin/$program" "$root/usr/bin/"
@@ -43,8 +43,7 @@ for program in "${programs[@]}"; do
 done
 install -m 644 deploy/systemd/*.service "$root/lib/systemd/system/"
 for name in coordinator worker; do install -m 644 deploy/systemd/nibble-$name.default "$root/etc/default/nibble-$name"; done
-install -m 644 docs/guide/*.md "$root/usr/share/doc/nibble/guide/"
-install -m 644 examples/*.yaml "$root/usr/share/doc/nibble/examples/"
+deploy/debian/documents.sh "$root"
 install -m 644 deploy/debian/copyright "$root/usr/share/doc/nibble/copyright"
 install -D -m 644 deploy/debian/lintian-overrides "$root/usr/share/lintian/overrides/nibble"
 maintainer="The Nibble developers <nibble@localhost>"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the Debian package with lintian, installs it into a fresh root, and tries there the programs, the man pages, the completion and the
-# units. Then systemd boots that root, and booted.sh runs the services there.  ./test.sh --images runs it.
+# Checks the Debian package with lintian, installs it into a fresh root, and tries there the programs, the documents, the man pages, the completion
+# and the units. Then systemd boots that root, and booted.sh runs the services there.  ./test.sh --images runs it.
 #   deploy/debian/test.sh PACKAGE.deb CORPUS      CORPUS: made by examples/prepare_corpus.sh
 set -euo pipefail
 package=$(readlink -f "$1")
@@ -44,6 +44,16 @@ for unit in coordinator worker; do
   inside systemd-analyze security --offline=true --threshold=25 "/lib/systemd/system/nibble-$unit.service" >"$work/security" ||
     { cat "$work/security" && exit 1; }
   tail -n 1 "$work/security"
+done
+
+# The pages' names of files are names there, and Prometheus reads its configuration in place.
+python3 deploy/debian/named_files.py "$root/usr/share/doc/nibble"
+for file in docs/reference/job-spec.md docs/tutorial.md examples/prepare_corpus.sh deploy/prometheus/rules/alerts.yml deploy/grafana/dashboards/job.json; do
+  [[ -s $root/usr/share/doc/nibble/$file ]] || { echo "FAILED: no $file" && exit 1; }
+done
+[[ -x $root/usr/share/doc/nibble/examples/prepare_corpus.sh ]] || { echo "FAILED: prepare_corpus.sh cannot be run" && exit 1; }
+for unit in coordinator worker; do
+  grep -q '^# NIBBLE_' "$root/etc/default/nibble-$unit" || { echo "FAILED: no commented flags for nibble-$unit" && exit 1; }
 done
 
 # Every program has a man page, and every verb a part of its noun's.

@@ -37,5 +37,21 @@ for verb in drain describe uncordon; do
 done
 "$3" worker drain --help | grep -q -- '--reason' || fail "nibble worker drain has no --reason"
 
+# Images are pinned by the digests of their files.
+mkdir "$work/root" "$work/gpu"
+cp $here/overlays/gpu/kustomization.yaml "$work/gpu/"
+tar cf "$work/root.tar" -C "$work" ./root
+for kind in cpu cuda; do
+  python3 deploy/images/oci_layout.py "$work/root.tar" "$work/$kind.tar" --tag localhost/nibble:1.2.3-$kind --created 0 --version 1.2.3 --env KIND=$kind |
+    grep -o 'sha256:[0-9a-f]*' >"$work/$kind"
+done
+python3 $here/pin_images.py --overlay "$work/gpu" --name registry.example/nibble "$work/cpu.tar" "$work/cuda.tar" >"$work/pinned" || fail "pin_images.py"
+for image in coordinator:cpu worker:cuda; do
+  kind=${image#*:}
+  grep -q "{name: nibble-${image%:*}, newName: registry.example/nibble, newTag: 1.2.3-$kind, digest: '$(cat "$work/$kind")'}" \
+    "$work/gpu/kustomization.yaml" || fail "pin_images.py: $(cat "$work/gpu/kustomization.yaml")"
+done
+python3 $here/pin_images.py --overlay $here/overlays/cpu-dev "$work/cpu.tar" "$work/cuda.tar" 2>/dev/null && fail "an overlay without digests is pinned"
+
 ((failures == 0)) || exit 1
 echo "the manifests are as they should be"

@@ -30,6 +30,9 @@ constexpr JobScope kCluster = JobScope::kCluster;
   { "/nibble.v1.Coordinator/" #Verb, kSubmitter, kJob, true, true }
 #define NIBBLE_OPERATE(Verb) \
   { "/nibble.v1.Coordinator/" #Verb, kOperator, kCluster, false, true }
+// An operator, and a worker for itself: it drains itself before it stops.
+#define NIBBLE_OPERATE_WORKER(Verb) \
+  { "/nibble.v1.Coordinator/" #Verb, kOperator, kCluster, false, true, true }
 
 constexpr AccessRow kRows[] = {
     // New jobs belong to their submitter. A fork reads its parent, as every viewer of it may; so
@@ -53,8 +56,8 @@ constexpr AccessRow kRows[] = {
     NIBBLE_OWN(RestoreCheckpoint),
     NIBBLE_OPERATE(AdoptJob),
     NIBBLE_OPERATE(RemoveOrphan),
-    NIBBLE_OPERATE(DrainWorker),
-    NIBBLE_OPERATE(UncordonWorker),
+    NIBBLE_OPERATE_WORKER(DrainWorker),
+    NIBBLE_OPERATE_WORKER(UncordonWorker),
     NIBBLE_OPERATE(SetQueue),
     NIBBLE_OPERATE(DeleteQueue),
     NIBBLE_READ(ListJobs, kJobs),
@@ -75,7 +78,7 @@ constexpr AccessRow kRows[] = {
     NIBBLE_READ(ListDeletions, kJob),
     NIBBLE_READ(ListOrphans, kJobs),
     NIBBLE_READ(ListWorkers, kJobs),
-    NIBBLE_READ(DescribeWorker, kJobs),
+    {"/nibble.v1.Coordinator/DescribeWorker", kViewer, kJobs, false, false, true},
     NIBBLE_READ(ListQueues, kNothing),
     {"/nibble.v1.Access/CreateToken", kOperator, kCluster, false, true},
     {"/nibble.v1.Access/ListTokens", kOperator, kCluster},
@@ -93,6 +96,7 @@ constexpr AccessRow kTraceRow = {"/nibble.v1.Coordinator/StreamLogs", kSubmitter
 #undef NIBBLE_READ
 #undef NIBBLE_OWN
 #undef NIBBLE_OPERATE
+#undef NIBBLE_OPERATE_WORKER
 
 const FieldDescriptor* FieldOf(const Message& message, const char* name,
                                FieldDescriptor::CppType type) {
@@ -158,12 +162,27 @@ v1::Role RoleOfText(absl::string_view text) {
 }
 
 absl::Status CheckRole(const AccessRow& row, v1::Role role, absl::string_view name) {
-  if (row.role == kEverybody) return absl::OkStatus();
+  if (row.role == kEverybody || (row.own_worker && role == kWorker)) return absl::OkStatus();
   const bool people = row.role != kWorker && role != kWorker && role != v1::ROLE_UNSPECIFIED;
   if (people ? role >= row.role : role == row.role) return absl::OkStatus();
   return absl::PermissionDeniedError(
       absl::StrCat(row.call, ": ", name, " is ", RoleText(role), "; allowed: ", RoleText(row.role),
                    row.role == kViewer || row.role == kSubmitter ? " and above" : ""));
+}
+
+absl::Status CheckOwnWorker(const AccessRow& row, absl::string_view name, const Message* request) {
+  const std::string worker = request == nullptr ? "" : TextField(*request, "worker");
+  if (worker != name) {
+    return absl::PermissionDeniedError(absl::StrCat(row.call, ": the caller is worker ", name,
+                                                    " and names '", worker,
+                                                    "'; allowed of a worker: itself"));
+  }
+  const auto* const clears = FieldOf(*request, "clear_flags", FieldDescriptor::CPPTYPE_BOOL);
+  if (clears == nullptr || !request->GetReflection()->GetBool(*request, clears)) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      absl::StrCat(row.call, ": clear_flags: ", name, " is worker; allowed: operator"));
 }
 
 std::string JobOfRequest(const Message& request) {

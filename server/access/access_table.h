@@ -30,8 +30,9 @@ struct AccessRow {
   const char* call;  // such as "/nibble.v1.Coordinator/ListJobs"
   v1::Role role;     // the least that may make it; UNSPECIFIED: everybody
   JobScope scope = JobScope::kUndecided;
-  bool own_job = false;  // a submitter only for a job that it owns
-  bool change = false;   // it changes something: every outcome is audited
+  bool own_job = false;     // a submitter only for a job that it owns
+  bool change = false;      // it changes something: every outcome is audited
+  bool own_worker = false;  // also a worker, for itself (CheckOwnWorker)
 };
 
 absl::Span<const AccessRow> AccessTable();
@@ -48,8 +49,13 @@ v1::Role RoleOfText(absl::string_view text);
 
 // PermissionDenied, naming both roles, unless the role includes the row's: operators may do what
 // submitters may, and these what viewers may; the role of workers includes no other and is included
-// in none.
+// in none. A worker passes a row with own_worker, and then needs CheckOwnWorker.
 absl::Status CheckRole(const AccessRow& row, v1::Role role, absl::string_view name);
+
+// For a worker's call of a row with own_worker: PermissionDenied unless the request, which may be
+// null, names the worker `name`, and leaves its flags to an operator.
+absl::Status CheckOwnWorker(const AccessRow& row, absl::string_view name,
+                            const google::protobuf::Message* request);
 
 // The job that a request is about: its field `job`, or that of its CheckpointRef `ref` or
 // `checkpoint`. Empty: none.

@@ -149,6 +149,36 @@ TEST(Roles, AnOperatorIncludesASubmitterIncludesAViewerAndAWorkerIsApart) {
             "/a/B: ann is viewer; allowed: submitter and above");
 }
 
+TEST(Roles, AWorkerMayOnlyDrainAndReturnItselfAndSeeHowFarThatIs) {
+  std::set<std::string> calls;
+  for (const AccessRow& row : AccessTable()) {
+    if (row.role == v1::ROLE_UNSPECIFIED || !CheckRole(row, v1::ROLE_WORKER, "w1").ok()) continue;
+    calls.insert(row.call);
+  }
+  EXPECT_EQ(calls,
+            (std::set<std::string>{
+                "/nibble.v1.Coordinator/DescribeWorker", "/nibble.v1.Coordinator/DrainWorker",
+                "/nibble.v1.Coordinator/UncordonWorker", "/nibble.v1.WorkerLink/Connect"}));
+  const AccessRow& drain = *FindAccess("/nibble.v1.Coordinator/DrainWorker");
+  v1::DrainWorkerRequest own;
+  own.set_worker("w1");
+  EXPECT_EQ(CheckOwnWorker(drain, "w1", &own), absl::OkStatus());
+  v1::DrainWorkerRequest other;
+  other.set_worker("w2");
+  EXPECT_EQ(CheckOwnWorker(drain, "w1", &other).message(),
+            "/nibble.v1.Coordinator/DrainWorker: the caller is worker w1 and names 'w2'; allowed "
+            "of a worker: itself");
+  EXPECT_FALSE(CheckOwnWorker(drain, "w1", nullptr).ok());
+  EXPECT_FALSE(CheckOwnWorker(drain, "w1", &v1::DrainWorkerRequest::default_instance()).ok());
+  const AccessRow& uncordon = *FindAccess("/nibble.v1.Coordinator/UncordonWorker");
+  v1::UncordonWorkerRequest back;
+  back.set_worker("w1");
+  EXPECT_EQ(CheckOwnWorker(uncordon, "w1", &back), absl::OkStatus());
+  back.set_clear_flags(true);
+  EXPECT_EQ(CheckOwnWorker(uncordon, "w1", &back).message(),
+            "/nibble.v1.Coordinator/UncordonWorker: clear_flags: w1 is worker; allowed: operator");
+}
+
 TEST(Subjects, ARequestIsAboutWhatItNames) {
   v1::CancelJobRequest cancel;
   cancel.set_job("train-7");

@@ -41,10 +41,13 @@ std::string Line(const StoreBackup& backup) {
 absl::Status BackUpNow(const Arguments& arguments) {
   const std::string request =
       absl::StrCat("request of process ", getpid(), " at ", absl::ToUnixNanos(absl::Now()));
-  NIBBLE_RETURN_IF_ERROR(WriteBackupRequest(arguments.directory, request));
+  NIBBLE_ASSIGN_OR_RETURN(bool runs, AnswersBackupRequests(arguments.directory));
+  if (runs) NIBBLE_RETURN_IF_ERROR(WriteBackupRequest(arguments.directory, request));
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(arguments.timeout);
-  while (std::chrono::steady_clock::now() < deadline) {
+  while (runs && std::chrono::steady_clock::now() < deadline) {
+    // Before the answer is read: one that has just ended may have given it.
+    NIBBLE_ASSIGN_OR_RETURN(runs, AnswersBackupRequests(arguments.directory));
     const auto answer = ReadBackupAnswer(arguments.directory, request);
     if (!answer.has_value()) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -55,9 +58,13 @@ absl::Status BackUpNow(const Arguments& arguments) {
     return absl::OkStatus();
   }
   (void)RemoveBackupRequest(arguments.directory);
-  return absl::DeadlineExceededError(
-      absl::StrCat("no coordinator answered within ", arguments.timeout,
-                   " s; one that runs with --backup-directory ", arguments.directory, " does"));
+  if (!runs) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "no coordinator runs with --backup-directory ", arguments.directory, "; start one"));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("the coordinator of ", arguments.directory,
+                                                  " has not answered within ", arguments.timeout,
+                                                  " s"));
 }
 
 absl::Status PrintBackups(const Arguments& arguments) {

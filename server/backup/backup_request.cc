@@ -19,6 +19,7 @@ constexpr absl::string_view kFailed = "failed: ";
 
 std::string RequestPath(const std::string& directory) { return directory + "/request"; }
 std::string AnswerPath(const std::string& directory) { return directory + "/answer"; }
+std::string RunningPath(const std::string& directory) { return directory + "/running"; }
 
 }  // namespace
 
@@ -36,6 +37,14 @@ std::optional<absl::StatusOr<uint32_t>> ReadBackupAnswer(const std::string& dire
   uint32_t id = 0;
   if (absl::ConsumePrefix(&rest, kMade) && absl::SimpleAtoi(rest, &id)) return id;
   return absl::InternalError(absl::StripPrefix(rest, kFailed));
+}
+
+absl::StatusOr<bool> AnswersBackupRequests(const std::string& directory) {
+  return FileLock::IsTaken(RunningPath(directory));
+}
+
+absl::StatusOr<FileLock> LockBackupRequests(const std::string& directory) {
+  return FileLock::TryAcquire(RunningPath(directory));
 }
 
 absl::Status RemoveBackupRequest(const std::string& directory) {

@@ -3,8 +3,9 @@
 //
 //   request   a line of text that differs from earlier requests, written by the requester
 //   answer    that line, and "made N" or "failed: why" in the next, written by the coordinator
+//   running   locked by the coordinator that answers here, as long as it runs
 //
-// Both are replaced atomically. Ownership: values. Thread-safety: free functions.
+// The first two are replaced atomically. Ownership: values. Thread-safety: free functions.
 #ifndef NIBBLE_SERVER_BACKUP_BACKUP_REQUEST_H_
 #define NIBBLE_SERVER_BACKUP_BACKUP_REQUEST_H_
 
@@ -14,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/files/file_lock.h"
 
 namespace nibble {
 
@@ -22,10 +24,14 @@ namespace nibble {
 absl::Status WriteBackupRequest(const std::string& directory, const std::string& request);
 std::optional<absl::StatusOr<uint32_t>> ReadBackupAnswer(const std::string& directory,
                                                          const std::string& request);
+// Whether a coordinator runs that answers in this directory.
+absl::StatusOr<bool> AnswersBackupRequests(const std::string& directory);
 // Takes an unanswered request back.
 absl::Status RemoveBackupRequest(const std::string& directory);
 
-// The coordinator's side. Unset: there is none.
+// The coordinator's side. Kept while it answers. The errors of FileLock::TryAcquire.
+absl::StatusOr<FileLock> LockBackupRequests(const std::string& directory);
+// Unset: there is none.
 std::optional<std::string> ReadBackupRequest(const std::string& directory);
 // Answers the request and removes it, unless another one has replaced it since.
 absl::Status AnswerBackupRequest(const std::string& directory, const std::string& request,

@@ -18,6 +18,7 @@ BackupRunner::BackupRunner(const Clock& clock, CoordinatorMetrics& metrics, Opti
   metrics_.BackupsBegin(options_.every_ms);
   // For requests; a failure is reported when the first backup fails.
   (void)MakeDirectories(options_.directory);
+  Announce();
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -59,7 +60,20 @@ void BackupRunner::Run() {
   }
 }
 
+void BackupRunner::Announce() {
+  if (running_ && running_->IsInPlace()) return;
+  running_.reset();
+  absl::StatusOr<FileLock> lock = LockBackupRequests(options_.directory);
+  if (lock.ok()) {
+    running_ = *std::move(lock);
+  } else if (!std::exchange(unannounced_, true)) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("'backup now' does not find this coordinator yet: ", lock.status().message()));
+  }
+}
+
 void BackupRunner::RunOnce(int64_t now_ms) {
+  Announce();
   const bool due = options_.every_ms > 0 && now_ms >= next_ms_;
   // Read before the backup begins: it has everything that the requester knew to be durable.
   std::optional<std::string> request = ReadBackupRequest(options_.directory);

@@ -5,6 +5,8 @@
 // is shorter; the coordinator keeps serving. A request is carried out once, even if its answer
 // cannot be written.
 //
+// As long as it lives `backup now` finds it (LockBackupRequests).
+//
 // Ownership: borrows clock and metrics, which outlive it; owns its thread. The destructor waits for
 // a backup that is being made. Thread-safety: all methods.
 #ifndef NIBBLE_SERVER_BACKUP_BACKUP_RUNNER_H_
@@ -18,6 +20,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "common/files/file_lock.h"
 #include "common/mutex.h"
 #include "server/controller/clock.h"
 #include "server/controller/coordinator_metrics.h"
@@ -49,12 +52,16 @@ class BackupRunner {
  private:
   void Run();
   void RunOnce(int64_t now_ms);
+  // Takes the lock of requests if it is not taken, such as after the directory was replaced.
+  void Announce();
 
   const Clock& clock_;
   CoordinatorMetrics& metrics_;
   const Options options_;
   // Used by the thread only.
-  int64_t next_ms_;                      // when the next periodic backup is due
+  int64_t next_ms_;  // when the next periodic backup is due
+  std::optional<FileLock> running_;
+  bool unannounced_ = false;             // and the log says so
   std::optional<std::string> answered_;  // the last request, also if the answer was not written
 
   Mutex mutex_;

@@ -1,4 +1,5 @@
 // When backups are made, requests for one, and the command about them.
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -126,6 +127,20 @@ TEST_F(BackupRunnerTest, ARequestThatCannotBeAnsweredIsCarriedOutOnce) {
   EXPECT_EQ(ReadBackupAnswer(directory_, "b").value().value(), 2u);
 }
 
+TEST_F(BackupRunnerTest, WhoRequestsABackupLearnsWhetherACoordinatorRuns) {
+  EXPECT_EQ(AnswersBackupRequests(directory_).value(), false);
+  auto runner = Start(0);
+  EXPECT_EQ(AnswersBackupRequests(directory_).value(), true);
+  // The directory is replaced.
+  fs::remove_all(directory_);
+  fs::create_directories(directory_);
+  EXPECT_EQ(AnswersBackupRequests(directory_).value(), false);
+  Tick(*runner);
+  EXPECT_EQ(AnswersBackupRequests(directory_).value(), true);
+  runner.reset();
+  EXPECT_EQ(AnswersBackupRequests(directory_).value(), false);
+}
+
 class BackupCommandTest : public ::testing::Test {
  protected:
   BackupCommandTest() {
@@ -193,8 +208,21 @@ TEST_F(BackupCommandTest, MistakesAreUsageErrorsOrNamed) {
   EXPECT_THAT(text_, HasSubstr("there is no directory of backups"));
   ASSERT_TRUE(store_->AddBackup(directory_, 10).ok());
   EXPECT_EQ(Run({"check", directory_, "--id", "9"}), 1);
+}
+
+TEST_F(BackupCommandTest, ARequestThatNobodyAnswersIsTakenBack) {
+  fs::create_directories(directory_);
+  const auto begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(Run({"now", directory_, "--timeout", "86400"}), 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::minutes(1));
+  EXPECT_THAT(text_, HasSubstr("no coordinator runs with --backup-directory " + directory_));
+  EXPECT_FALSE(ReadBackupRequest(directory_).has_value());
+  EXPECT_TRUE(fs::is_empty(directory_));
+  // One that runs, and does not answer in time.
+  const auto running = LockBackupRequests(directory_);
+  ASSERT_TRUE(running.ok()) << running.status();
   EXPECT_EQ(Run({"now", directory_, "--timeout", "0"}), 1);
-  EXPECT_THAT(text_, HasSubstr("no coordinator answered within 0 s"));
+  EXPECT_THAT(text_, HasSubstr("has not answered within 0 s"));
   EXPECT_FALSE(ReadBackupRequest(directory_).has_value());
 }
 

@@ -161,14 +161,18 @@ void ClientRequests::StopWaiting() { Run(switches_.Close()); }
 
 void ClientRequests::Change(const Message& request, const std::string& author,
                             std::shared_ptr<Message> response, Done done,
-                            const std::vector<std::string>& projects) {
+                            const std::vector<std::string>& projects, bool is_worker) {
   const DecideAny decide = FindDecision(request.GetDescriptor());
   if (decide == nullptr) {
     return done(absl::InternalError(absl::StrCat(request.GetTypeName(), " is not a change")));
   }
   const std::set<std::string> taken_jobs = context_.orphans.Jobs();
-  const Caller caller{author, context_.clock.NowUnixMs(), &taken_jobs,
-                      context_.options.may_post ? &context_.options.may_post : nullptr, projects};
+  const Caller caller{.author = author,
+                      .now_unix_ms = context_.clock.NowUnixMs(),
+                      .taken_jobs = &taken_jobs,
+                      .may_post = context_.options.may_post ? &context_.options.may_post : nullptr,
+                      .projects = projects,
+                      .is_worker = is_worker};
   context_.ledger.Change(
       [&](const State& state) { return decide(context_, state, request, caller, *response); },
       [this, response, job = JobOfRecipe(request), dry_run = IsDryRun(request),

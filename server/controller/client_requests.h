@@ -36,10 +36,10 @@ class ClientRequests {
   explicit ClientRequests(const ControllerContext& context) : context_(context) {}
 
   // Makes a change of server/state/decide.h. `response`, of the type that belongs to the request,
-  // is complete when done(OK) is called. `projects`: of Caller.
+  // is complete when done(OK) is called. `projects` and `is_worker`: of Caller.
   void Change(const google::protobuf::Message& request, const std::string& author,
               std::shared_ptr<google::protobuf::Message> response, Done done,
-              const std::vector<std::string>& projects = {});
+              const std::vector<std::string>& projects = {}, bool is_worker = false);
   // As above; done(absl::StatusOr<Response>).
   template <class Response, class Request, class Then>
   void Change(const Request& request, const std::string& author, Then done) {

@@ -87,6 +87,9 @@ absl::Status Admission::CheckRights(const CallerIdentity& caller, const char* ca
   }
   if (!caller.authenticated) return absl::OkStatus();
   NIBBLE_RETURN_IF_ERROR(CheckRole(*row, caller.access.role, caller.author));
+  if (row->own_worker && caller.access.role == v1::ROLE_WORKER) {
+    return CheckOwnWorker(*row, caller.author, request);
+  }
   if (row->scope == JobScope::kCluster && !caller.access.projects.empty()) {
     return absl::PermissionDeniedError(absl::StrCat(call, ": ", caller.author,
                                                     " may see and change jobs of ",

@@ -209,7 +209,8 @@ class CoordinatorService : public AdmittedService {
       reactor->Finish(ToGrpc(status));
       call->alarm.Cancel();
     };
-    controller_.requests().Change(request, caller.author, answer, done, caller.access.projects);
+    controller_.requests().Change(request, caller.author, answer, done, caller.access.projects,
+                                  caller.access.role == v1::ROLE_WORKER);
     return reactor;
   }
 

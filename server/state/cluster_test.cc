@@ -52,6 +52,48 @@ TEST(ClusterState, ADrainedWorkerTakesNoNewAttempts) {
   EXPECT_EQ(cluster.Do<v1::DrainWorkerResponse>(drain).status().code(), Code::kNotFound);
 }
 
+TEST(ClusterState, AWorkerUndoesItsOwnDrainAndNobodyElses) {
+  TestCluster cluster;
+  cluster.AddWorkers(1, 4);
+  const auto drain = [&](const std::string& author, bool cordon_only) {
+    cluster.author = author;
+    cluster.is_worker = author == "w1";
+    v1::DrainWorkerRequest request;
+    request.set_request_id(cluster.Id());
+    request.set_worker("w1");
+    request.set_reason(author + "'s reason");
+    request.set_cordon_only(cordon_only);
+    return cluster.Do<v1::DrainWorkerResponse>(request).status();
+  };
+  const auto uncordon = [&](const std::string& author) {
+    cluster.author = author;
+    cluster.is_worker = author == "w1";
+    v1::UncordonWorkerRequest request;
+    request.set_request_id(cluster.Id());
+    request.set_worker("w1");
+    return cluster.Do<v1::UncordonWorkerResponse>(request).status();
+  };
+  const auto worker = [&]() -> const v1::WorkerRecord& {
+    return *cluster.state().FindWorker("w1");
+  };
+  ASSERT_EQ(drain("w1", false), absl::OkStatus());
+  EXPECT_EQ(uncordon("w1"), absl::OkStatus());
+  EXPECT_EQ(uncordon("w1"), absl::OkStatus());
+  ASSERT_EQ(drain("ann", false), absl::OkStatus());
+  EXPECT_EQ(uncordon("w1"),
+            absl::PermissionDeniedError(
+                "worker: ann took w1 out of service; allowed to change that: an operator"));
+  // It drains already, and stays ann's.
+  EXPECT_EQ(drain("w1", false), absl::OkStatus());
+  EXPECT_EQ(worker().mode_author(), "ann");
+  EXPECT_EQ(worker().mode_reason(), "ann's reason");
+  EXPECT_EQ(uncordon("w1").code(), Code::kPermissionDenied);
+  EXPECT_EQ(uncordon("bob"), absl::OkStatus());
+  ASSERT_EQ(drain("ann", true), absl::OkStatus());
+  EXPECT_EQ(drain("w1", false).code(), Code::kPermissionDenied);
+  EXPECT_EQ(worker().mode(), v1::WORKER_MODE_CORDONED);
+}
+
 TEST(ClusterState, AQueueWithUnfinishedJobsCannotBeDeleted) {
   TestCluster cluster;
   v1::SetQueueRequest set;

@@ -46,6 +46,8 @@ struct Caller {
   const std::function<absl::Status(const std::string& url)>* may_post = nullptr;
   // The only projects that its new jobs may belong to, and whose jobs it sees; empty: any, or none.
   std::vector<std::string> projects = {};
+  // The worker `author`, which may take back its own drain and nobody else's.
+  bool is_worker = false;
 };
 
 template <class Response>
@@ -144,7 +146,8 @@ absl::StatusOr<Decision<v1::RestoreCheckpointResponse>> Decide(
 MaybeUpdate DecideRestored(const State& state, const std::string& job, LooseShards shards,
                            const Caller& caller);
 
-// decide_requests.cc: workers and queues.
+// decide_requests.cc: workers and queues. PermissionDenied for a worker that somebody else took out
+// of service and that would change it; to drain it while it drains changes nothing.
 absl::StatusOr<Decision<v1::DrainWorkerResponse>> Decide(const State& state,
                                                          const v1::DrainWorkerRequest& request,
                                                          const Caller& caller);

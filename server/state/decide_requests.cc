@@ -407,6 +407,21 @@ void SetMode(const std::string& worker, v1::WorkerMode mode, const std::string& 
   set.set_reason(reason);
 }
 
+// The worker that calls, if somebody else took it out of service; null otherwise.
+const v1::WorkerRecord* TakenByAnother(const State& state, const std::string& name,
+                                       const Caller& caller) {
+  const v1::WorkerRecord* const worker = caller.is_worker ? state.FindWorker(name) : nullptr;
+  const bool taken = worker != nullptr && worker->mode() != v1::WORKER_MODE_OPEN &&
+                     worker->mode_author() != caller.author;
+  return taken ? worker : nullptr;
+}
+
+absl::Status NotItsOwn(const v1::WorkerRecord& worker) {
+  return absl::PermissionDeniedError(
+      absl::StrCat("worker: ", worker.mode_author(), " took ", worker.identity().name(),
+                   " out of service; allowed to change that: an operator"));
+}
+
 absl::Status CheckExpected(const v1::Queue* queue, int64_t expected) {
   const int64_t revision = queue == nullptr ? 0 : queue->revision();
   if (expected == -1 || expected == revision) return absl::OkStatus();
@@ -422,6 +437,11 @@ absl::StatusOr<Decision<v1::DrainWorkerResponse>> Decide(const State& state,
   return Once<v1::DrainWorkerResponse>(
       state, request, caller, [&](v1::Update& update, v1::DrainWorkerResponse& response) {
         response.mutable_worker()->mutable_identity()->set_name(request.worker());
+        if (const v1::WorkerRecord* const taken = TakenByAnother(state, request.worker(), caller)) {
+          // It would be the worker's own drain from now on, and undone by it.
+          if (taken->mode() == v1::WORKER_MODE_DRAINING) return absl::OkStatus();
+          return NotItsOwn(*taken);
+        }
         SetMode(request.worker(),
                 request.cordon_only() ? v1::WORKER_MODE_CORDONED : v1::WORKER_MODE_DRAINING,
                 request.reason(), update);
@@ -433,6 +453,9 @@ absl::StatusOr<Decision<v1::UncordonWorkerResponse>> Decide(
     const State& state, const v1::UncordonWorkerRequest& request, const Caller& caller) {
   return Once<v1::UncordonWorkerResponse>(
       state, request, caller, [&](v1::Update& update, v1::UncordonWorkerResponse& response) {
+        if (const v1::WorkerRecord* const taken = TakenByAnother(state, request.worker(), caller)) {
+          return NotItsOwn(*taken);
+        }
         response.mutable_worker()->mutable_identity()->set_name(request.worker());
         SetMode(request.worker(), v1::WORKER_MODE_OPEN, request.reason(), update);
         if (request.clear_flags()) {

@@ -28,9 +28,12 @@ class TestCluster {
   const State& state() const { return state_; }
   const std::vector<std::string>& journal() const { return journal_; }
   const std::map<std::pair<int, std::string>, std::string>& store() const { return store_; }
-  Caller caller() const { return {author, now_ms}; }
+  Caller caller() const {
+    return {.author = author, .now_unix_ms = now_ms, .is_worker = is_worker};
+  }
 
   std::string author = "ann";
+  bool is_worker = false;
   int64_t now_ms = 1'000'000;
   LiveProgress live;
 

@@ -125,6 +125,11 @@ class PathAttackTest : public testing::Test {
  protected:
   grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& token,
                     const std::string& call, const Message& request) {
+    return CallWithBytes(channel, token, call, request.SerializeAsString());
+  }
+  grpc::Status CallWithBytes(const std::shared_ptr<grpc::Channel>& channel,
+                             const std::string& token, const std::string& call,
+                             const std::string& bytes) {
     const auto context = CallWith(token);
     // Watches and waits that are admitted go on.
     context->set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
@@ -138,7 +143,6 @@ class PathAttackTest : public testing::Test {
     };
     made->StartCall(nullptr);
     next();
-    const std::string bytes = request.SerializeAsString();
     const grpc::Slice slice(bytes);
     made->WriteLast(grpc::ByteBuffer(&slice, 1), {}, nullptr);
     next();
@@ -178,6 +182,20 @@ class PathAttackTest : public testing::Test {
               << Name(to) << " '" << text << "': " << code << " " << status.error_message();
           ++attacks_;
         }
+      }
+    }
+  }
+
+  // Bytes that are no message, to every call of the service.
+  void SendNoise(const char* service, const std::shared_ptr<grpc::Channel>& channel) {
+    const auto* const descriptor = DescriptorPool::generated_pool()->FindServiceByName(service);
+    for (int m = 0; m < descriptor->method_count(); ++m) {
+      const std::string call = absl::StrCat("/", service, "/", descriptor->method(m)->name());
+      for (const std::string& noise :
+           {std::string(300, '\xff'), std::string("\x0a\x7f", 2), std::string(1, '\0')}) {
+        const grpc::Status status = CallWithBytes(channel, "", call, noise);
+        EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << status.error_message();
+        EXPECT_THAT(status.error_message(), testing::HasSubstr(call));
       }
     }
   }
@@ -254,6 +272,9 @@ TEST_F(PathAttackTest, NoNameInACallOfAWorkerLeadsOutOfItsDirectory) {
   Attack("nibble.v1.GangMeeting", peer, "", "train-1");
   Attack("nibble.v1.RankLogs", above, "", "train-1");
   EXPECT_GT(attacks_, 30);
+  SendNoise("nibble.v1.ShardStore", peer);
+  SendNoise("nibble.v1.GangMeeting", peer);
+  SendNoise("nibble.v1.RankLogs", above);
   EXPECT_FALSE(fs::exists("/tmp/escaped-nibble"));
   ASSERT_EQ(kill(*worker, SIGTERM), 0);
   int ended = 0;

@@ -3,8 +3,10 @@
 #include <sys/wait.h>
 
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +19,7 @@
 #include "proto/nibble/v1/rank_log.grpc.pb.h"
 #include "proto/nibble/v1/shard_store.grpc.pb.h"
 #include "proto/nibble/v1/worker_link.grpc.pb.h"
+#include "tests/cluster/cluster_bed.h"
 #include "tests/processes/processes.h"
 #include "tests/security/secure_coordinator.h"
 
@@ -235,6 +238,86 @@ TEST_F(PeerAttackTest, AWorkerServesShardsToWorkersAndLogsToTheCoordinatorAlone)
   ASSERT_EQ(kill(*worker, SIGTERM), 0);
   int ended = 0;
   EXPECT_EQ(waitpid(*worker, &ended, 0), *worker);
+}
+
+TEST_F(PeerAttackTest, AWorkersCertificateDrainsAndReturnsThatWorkerAndNothingElse) {
+  const TlsFiles files = WorkerFiles("w1");
+  const auto process = SpawnProcess({.arguments = WorkerCommand("w1", files)});
+  ASSERT_EQ(process.status(), absl::OkStatus());
+  const auto stub = v1::Coordinator::NewStub(coordinator_.Connect(files));
+  const auto people = v1::Coordinator::NewStub(coordinator_.Connect());
+  const std::string operators = coordinator_.Bootstrap();
+  int requests = 0;
+  // An empty token: the worker's own call.
+  const auto worker = [&](const std::string& token = "", const std::string& name = "w1") {
+    v1::DescribeWorkerRequest request;
+    request.set_worker(name);
+    v1::DescribeWorkerResponse response;
+    const grpc::Status status =
+        (token.empty() ? stub : people)->DescribeWorker(CallWith(token).get(), request, &response);
+    return std::pair(status.error_code(), response.worker());
+  };
+  ASSERT_TRUE(Eventually([&] { return worker().first == StatusCode::OK; }));
+  const auto drain = [&](const std::string& token, const std::string& name) {
+    v1::DrainWorkerRequest request;
+    request.set_request_id(absl::StrCat("request-", ++requests));
+    request.set_worker(name);
+    request.set_reason("test");
+    v1::DrainWorkerResponse response;
+    return (token.empty() ? stub : people)
+        ->DrainWorker(CallWith(token).get(), request, &response)
+        .error_code();
+  };
+  const auto uncordon = [&](const std::string& token, const std::string& name, bool clear_flags) {
+    v1::UncordonWorkerRequest request;
+    request.set_request_id(absl::StrCat("request-", ++requests));
+    request.set_worker(name);
+    request.set_clear_flags(clear_flags);
+    v1::UncordonWorkerResponse response;
+    return (token.empty() ? stub : people)
+        ->UncordonWorker(CallWith(token).get(), request, &response)
+        .error_code();
+  };
+  EXPECT_EQ(drain("", "w1"), StatusCode::OK);
+  EXPECT_EQ(worker(operators).second.mode(), v1::WORKER_MODE_DRAINING);
+  EXPECT_TRUE(coordinator_.Audited({"call", "/nibble.v1.Coordinator/DrainWorker", "who", "w1",
+                                    "role", "worker", "proof", "certificate", "subject",
+                                    "worker w1", "outcome", "done"}));
+  EXPECT_EQ(uncordon("", "w1", false), StatusCode::OK);
+  EXPECT_EQ(worker(operators).second.mode(), v1::WORKER_MODE_OPEN);
+  for (const char* const name : {"w2", "", "W1", "w1 "}) {
+    EXPECT_EQ(drain("", name), StatusCode::PERMISSION_DENIED) << name;
+    EXPECT_EQ(uncordon("", name, false), StatusCode::PERMISSION_DENIED) << name;
+    EXPECT_EQ(worker("", name).first, StatusCode::PERMISSION_DENIED) << name;
+  }
+  EXPECT_EQ(uncordon("", "w1", true), StatusCode::PERMISSION_DENIED);
+  EXPECT_TRUE(coordinator_.Audited({"call", "/nibble.v1.Coordinator/UncordonWorker", "who", "w1",
+                                    "outcome", "refused", "code", "PERMISSION_DENIED"}));
+  // What an operator has drained stays drained.
+  EXPECT_EQ(drain(operators, "w1"), StatusCode::OK);
+  EXPECT_EQ(uncordon("", "w1", false), StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(worker(operators).second.mode(), v1::WORKER_MODE_DRAINING);
+  EXPECT_EQ(uncordon(operators, "w1", false), StatusCode::OK);
+
+  // The hooks of a worker's pod, which has no token.
+  const auto run = [&](const std::string& hook) {
+    return Shell(absl::StrCat("unset NIBBLE_TOKEN NIBBLE_TOKEN_FILE; PATH=",
+                              std::filesystem::absolute(NibbleProgram()).parent_path().string(),
+                              ":$PATH POD_NAME=w1 NIBBLE_DRAIN_SECONDS=60 NIBBLE_SERVER=",
+                              coordinator_.process().address(),
+                              " NIBBLE_CLIENT_FLAGS='--tls-cert=", files.certificate,
+                              " --tls-key=", files.key, " --tls-ca=", files.authority, "' sh ",
+                              BuiltProgram("deploy/kubernetes/base/hooks/" + hook), " 2>&1"));
+  };
+  const ShellResult drained = run("drain.sh");
+  EXPECT_EQ(drained.code, 0) << drained.text;
+  EXPECT_EQ(worker(operators).second.mode(), v1::WORKER_MODE_DRAINING) << drained.text;
+  EXPECT_EQ(worker(operators).second.mode_reason(), "its pod stops");
+  const ShellResult returned = run("return.sh");
+  EXPECT_EQ(worker(operators).second.mode(), v1::WORKER_MODE_OPEN) << returned.text;
+  ASSERT_EQ(kill(*process, SIGTERM), 0);
+  int ended = 0;
+  EXPECT_EQ(waitpid(*process, &ended, 0), *process);
 }
 
 TEST_F(PeerAttackTest, AnExpiredCertificateIsRenewedWithoutARestart) {

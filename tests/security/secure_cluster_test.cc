@@ -1,6 +1,7 @@
 // A whole cluster with TLS and tokens, as its users see it: a job over two workers, its logs,
 // tokens of people, and the audit log.
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -39,6 +40,7 @@ class SecureClusterTest : public testing::Test {
   }
   ShellResult Up() const {
     const ClusterPrograms programs = TestPrograms();
+    umask(S_IWGRP | S_IWOTH);  // as most people's: what the programs do is their own
     return Nibble(absl::StrCat("cluster up --secure --coordinator-program ", programs.coordinator,
                                " --worker-program ", programs.worker, " --trainer-program ",
                                programs.trainer));
@@ -93,6 +95,22 @@ TEST_F(SecureClusterTest, JobsRunOverTlsAndPeopleHaveTokens) {
   EXPECT_THAT(audit, HasSubstr(R"("subject":"job run-1")"));
   EXPECT_THAT(audit, HasSubstr(R"("outcome":"refused")"));
   EXPECT_THAT(audit, HasSubstr(R"("peer":"nibble://worker/worker-2")"));
+
+  // Nothing that coordinator, workers and ranks have written is for others.
+  int files_checked = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(root_ + "/cluster")) {
+    // Certificates, and the records of `nibble cluster`, are its own.
+    const fs::path below = fs::relative(entry.path(), root_ + "/cluster");
+    if (!entry.is_regular_file() || !below.has_parent_path() || *below.begin() == "identity") {
+      continue;
+    }
+    ++files_checked;
+    EXPECT_EQ(entry.status().permissions() & fs::perms::others_all, fs::perms::none)
+        << entry.path();
+    EXPECT_EQ(entry.status().permissions() & fs::perms::group_write, fs::perms::none)
+        << entry.path();
+  }
+  EXPECT_GT(files_checked, 20);
 
   // A caller without certificates gets nowhere.
   const ShellResult plain =

@@ -16,6 +16,7 @@
 #include "common/status_macros.h"
 #include "worker/agent/data_directory.h"
 #include "worker/agent/gang_rules.h"
+#include "worker/agent/own_paths.h"
 #include "worker/agent/peer_server.h"
 #include "worker/trainer/report/event_log.h"
 
@@ -153,13 +154,18 @@ absl::Status Daemon::Prepare() {
            .keep_ranks = options_.keep_ranks,
            .faults = options_.faults};
   OpenStoredJobs();
+  paths_ = std::make_shared<OwnPaths>(
+      std::vector<std::string>{data, run_->path(),
+                               std::filesystem::path(options_.trainer).parent_path()},
+      log);
   std::vector<PeerService> services;
   services.push_back(MakeShardService(*registry_, options_.identity.name()));
   services.push_back(MakeLogs());
   services.push_back(MakeMeetingService(*meetings_));
-  NIBBLE_ASSIGN_OR_RETURN(
-      peers_, PeerServer::Start(options_.identity.address(), options_.security, std::move(services),
-                                [this](const std::string& refusal) { Log(refusal); }));
+  NIBBLE_ASSIGN_OR_RETURN(peers_,
+                          PeerServer::Start(
+                              options_.identity.address(), options_.security, std::move(services),
+                              [this](const std::string& refusal) { Log(refusal); }, paths_));
   options_.identity.set_address(peers_->address());
   NIBBLE_ASSIGN_OR_RETURN(http_, ServeWorkerHttp(*metrics_, options_.http));
   if (http_ != nullptr) {

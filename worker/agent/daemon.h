@@ -52,6 +52,7 @@
 #include "worker/agent/gang.h"
 #include "worker/agent/gang_preparation.h"
 #include "worker/agent/gang_runner.h"
+#include "worker/agent/own_paths.h"
 #include "worker/agent/peer_server.h"
 #include "worker/agent/process_supervisor.h"
 #include "worker/agent/shard_fetcher.h"
@@ -173,6 +174,7 @@ class Daemon {
   std::unique_ptr<ShardFetcher> fetcher_;
   std::unique_ptr<MeetingPoints> meetings_;
   std::unique_ptr<StandbyRanks> standby_;
+  std::shared_ptr<OwnPaths> paths_;
   std::unique_ptr<PeerServer> peers_;
   std::unique_ptr<ReplicaKeeper> replicas_;
   std::unique_ptr<CheckpointTasks> tasks_;

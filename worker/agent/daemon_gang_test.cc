@@ -21,6 +21,7 @@ using agent_testing::kPatience;
 using agent_testing::kSpec;
 using agent_testing::kUntilStopped;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST_F(DaemonTest, RanksAreBoundToTheCpusOfTheirSlot) {
   const auto allowed = AllowedThreads();
@@ -117,8 +118,16 @@ TEST_F(DaemonTest, RanksHaveTheEnvironmentOfTheirSpec) {
 TEST_F(DaemonTest, AGangThatCannotStartHasFailedWithTheReason) {
   StartDaemon("/no/such/trainer");
   WishGang(1, 1);
-  EXPECT_THAT(coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED).detail(),
-              HasSubstr("/no/such/trainer"));
+  EXPECT_THAT(coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED).detail(), HasSubstr("trainer"));
+}
+
+TEST_F(DaemonTest, AFailureNamesNoPathOfTheWorkersOwnDirectories) {
+  StartDaemon(Script("echo \"reading $TEST_PATH/jobs/run-1/x and /corpus/y\"; exit 1"));
+  spec_ = absl::StrCat(kSpec, "\nenv: {TEST_PATH: ", directory_, "/data}\n");
+  WishGang(1, 1);
+  const std::string detail = coordinator_.AwaitPhase(v1::RANK_PHASE_FAILED).detail();
+  EXPECT_THAT(detail, HasSubstr("reading jobs/run-1/x and /corpus/y"));
+  EXPECT_THAT(detail, Not(HasSubstr(directory_)));
 }
 
 TEST_F(DaemonTest, AnAttemptThatIsNoLongerWantedIsKilledBeforeTheNextStarts) {

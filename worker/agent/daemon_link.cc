@@ -14,6 +14,7 @@
 #include "worker/agent/daemon.h"
 #include "worker/agent/data_directory.h"
 #include "worker/agent/gang_rules.h"
+#include "worker/agent/own_paths.h"
 
 namespace nibble {
 
@@ -80,6 +81,20 @@ v1::ConnectRequest Daemon::Report(int64_t number) {
   for (v1::TaskReport& report : tasks_->Reports()) *request.add_tasks() = std::move(report);
   for (v1::DamagedShard& shard : damage_->Report(number, ordered)) {
     *request.add_damaged() = std::move(shard);
+  }
+  // What people read of them.
+  for (v1::GangReport& gang : *request.mutable_gangs()) {
+    gang.set_detail(paths_->Hide(gang.detail()));
+    gang.set_trouble(paths_->Hide(gang.trouble()));
+    for (v1::RefusedRevision& refused : *gang.mutable_refused()) {
+      refused.set_reason(paths_->Hide(refused.reason()));
+    }
+  }
+  for (v1::TaskReport& task : *request.mutable_tasks()) {
+    task.set_detail(paths_->Hide(task.detail()));
+  }
+  for (v1::DamagedShard& shard : *request.mutable_damaged()) {
+    shard.set_detail(paths_->Hide(shard.detail()));
   }
   return request;
 }

@@ -28,6 +28,7 @@
 #include "proto/nibble/v1/shard_store.grpc.pb.h"
 #include "worker/agent/checkpoint_registry.h"
 #include "worker/agent/gang_rules.h"
+#include "worker/agent/own_paths.h"
 #include "worker/agent/rank_log.h"
 #include "worker/agent/stream_readers.h"
 #include "worker/checkpoint/manifest.h"
@@ -114,13 +115,57 @@ class RefusalLog {
   int64_t silent_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+using grpc::experimental::InterceptionHookPoints;
+
+// The status of every call of the port, whichever service answers it.
+class StatusOfCall final : public grpc::experimental::Interceptor {
+ public:
+  StatusOfCall(const char* call, std::shared_ptr<OwnPaths> paths)
+      : call_(call), paths_(std::move(paths)) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
+    if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::POST_RECV_MESSAGE)) {
+      unreadable_ = batch->GetRecvMessage() == nullptr;
+    }
+    if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      const grpc::Status status = batch->GetSendStatus();
+      // gRPC's own answer is INTERNAL, without a word.
+      if (unreadable_ && status.error_code() == grpc::StatusCode::INTERNAL) {
+        batch->ModifySendStatus(ToGrpc(absl::InvalidArgumentError(
+            absl::StrCat(call_, ": the request is not a message of this call"))));
+      } else if (!status.ok() && paths_ != nullptr) {
+        batch->ModifySendStatus({status.error_code(), paths_->Hide(status.error_message())});
+      }
+    }
+    batch->Proceed();
+  }
+
+ private:
+  const char* const call_;
+  const std::shared_ptr<OwnPaths> paths_;  // null: texts are sent as they are
+  bool unreadable_ = false;
+};
+
+class StatusesOfCalls final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit StatusesOfCalls(std::shared_ptr<OwnPaths> paths) : paths_(std::move(paths)) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* call) override {
+    return new StatusOfCall(call->method(), paths_);
+  }
+
+ private:
+  const std::shared_ptr<OwnPaths> paths_;
+};
+
 }  // namespace
 
 void DeletePeerService::operator()(grpc::Service* service) const { delete service; }
 
 absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(
     const std::string& address, const LinkSecurity& security, std::vector<PeerService> services,
-    std::function<void(const std::string&)> refused) {
+    std::function<void(const std::string&)> refused, std::shared_ptr<OwnPaths> paths) {
   const auto log = std::make_shared<RefusalLog>(std::move(refused));
   const std::shared_ptr<grpc::ServerCredentials> credentials =
       security.credentials == nullptr
@@ -141,6 +186,9 @@ absl::StatusOr<std::unique_ptr<PeerServer>> PeerServer::Start(
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder.SetResourceQuota(grpc::ResourceQuota("peers").Resize(kCallBytes));
   builder.AddListeningPort(address, credentials, &port);
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> statuses;
+  statuses.push_back(std::make_unique<StatusesOfCalls>(std::move(paths)));
+  builder.experimental().SetInterceptorCreators(std::move(statuses));
   for (const PeerService& service : peer->services_) {
     builder.RegisterService(service.get());
   }

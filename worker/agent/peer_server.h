@@ -11,7 +11,7 @@
 //
 // Readers of shards and of logs hold a thread each, so their number is bounded, and one that takes
 // nothing is cut off with a reason (stream_readers.h). A connection whose peer does not answer
-// probes is closed.
+// probes is closed. A request that is no message of its call's type is answered INVALID_ARGUMENT.
 //
 // Ownership: PeerServer owns its services, the server and its port; the services borrow their
 // arguments. Thread-safety: all methods from any thread; calls are served by gRPC's threads.
@@ -42,6 +42,7 @@ class Status;
 namespace nibble {
 
 class CheckpointRegistry;
+class OwnPaths;
 class RankLog;
 
 // How a daemon reaches others, and is reached.
@@ -76,11 +77,12 @@ class PeerServer {
  public:
   // Listens at `address`, host:port; port 0 picks a free one. With TLS callers must present
   // certificates, and CheckPeerCall applies to their calls; `refused`, if it is not null, gets its
-  // refusals, at most one a second, in gRPC's threads. Unavailable if the address cannot be
-  // bound.
+  // refusals, at most one a second, in gRPC's threads. `paths`: hides them in every answer; may be
+  // null. Unavailable if the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<PeerServer>> Start(
       const std::string& address, const LinkSecurity& security, std::vector<PeerService> services,
-      std::function<void(const std::string& refusal)> refused = nullptr);
+      std::function<void(const std::string& refusal)> refused = nullptr,
+      std::shared_ptr<OwnPaths> paths = nullptr);
   // Cancels the calls in progress.
   ~PeerServer();
   PeerServer(const PeerServer&) = delete;

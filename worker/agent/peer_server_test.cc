@@ -1,5 +1,6 @@
 #include "worker/agent/peer_server.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <stdlib.h>
 
@@ -15,9 +16,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/nibble/v1/rank_log.grpc.pb.h"
+#include "worker/agent/own_paths.h"
 #include "worker/agent/rank_log.h"
 
 namespace nibble {
@@ -25,6 +28,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 using Lines = std::vector<std::string>;
 
@@ -52,7 +56,12 @@ class LogServiceTest : public testing::Test {
           return directory_ + "/trace";
         },
         limits));
-    auto server = PeerServer::Start("127.0.0.1:0", {}, std::move(services));
+    auto server = PeerServer::Start(
+        "127.0.0.1:0", {}, std::move(services), nullptr,
+        std::make_shared<OwnPaths>(std::vector{directory_}, [this](const std::string& text) {
+          const MutexLock lock(&hidden_mutex_);
+          hidden_.push_back(text);
+        }));
     EXPECT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     stub_ = v1::RankLogs::NewStub(
@@ -91,6 +100,8 @@ class LogServiceTest : public testing::Test {
   std::shared_ptr<RankLog> log_;
   std::unique_ptr<PeerServer> server_;
   std::unique_ptr<v1::RankLogs::Stub> stub_;
+  Mutex hidden_mutex_;
+  std::vector<std::string> hidden_ ABSL_GUARDED_BY(hidden_mutex_);  // texts with paths
 };
 
 TEST_F(LogServiceTest, LinesAreSentWithoutNewlinesAndTheLastMayHaveNone) {
@@ -227,6 +238,48 @@ TEST_F(LogServiceTest, ALogOfAnEarlierLifeIsReadWithTheNumberOfDiscardedBytes) {
   EXPECT_GT(gone, 0);
   EXPECT_EQ(dropped, gone);
   EXPECT_EQ(RankLog::OpenEnded(directory_ + "/none").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(LogServiceTest, ARequestThatIsNoMessageIsAnInvalidArgumentOfItsCall) {
+  const std::string noise("\x0a\xff\xff\xff\x7f noise", 11);
+  const char* const call = "/nibble.v1.RankLogs/ReadRankLog";
+  grpc::GenericStub stub(
+      grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  grpc::CompletionQueue queue;
+  const auto next = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok);
+  };
+  const auto sent = stub.PrepareCall(&context, call, &queue);
+  sent->StartCall(nullptr);
+  ASSERT_TRUE(next());
+  const grpc::Slice bytes(noise);
+  sent->WriteLast(grpc::ByteBuffer(&bytes, 1), {}, nullptr);
+  ASSERT_TRUE(next());
+  grpc::Status status;
+  sent->Finish(&status, nullptr);
+  ASSERT_TRUE(next());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr(call));
+  // A message that is one, of nothing.
+  Lines lines;
+  EXPECT_EQ(Read({}, lines).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
+TEST_F(LogServiceTest, AnErrorNamesNoPathOfTheWorkerAndItsLogDoes) {
+  // A directory cannot be read as a file.
+  std::filesystem::create_directory(directory_ + "/events.jsonl");
+  v1::ReadRankLogRequest request = Request();
+  request.set_events(true);
+  Lines lines;
+  const grpc::Status status = Read(request, lines);
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(status.error_message(), HasSubstr("events.jsonl"));
+  EXPECT_THAT(status.error_message(), Not(HasSubstr(directory_)));
+  const MutexLock lock(&hidden_mutex_);
+  EXPECT_THAT(hidden_, ElementsAre(HasSubstr(directory_ + "/events.jsonl")));
 }
 
 TEST_F(LogServiceTest, InvalidRequestsAndTooManyReadersAreRefused) {

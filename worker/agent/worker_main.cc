@@ -256,6 +256,7 @@ int RunDaemon(const Arguments& arguments, nibble::ServiceManager& manager) {
 
 int main(int argc, char** argv) {
   nibble::ReserveStandardDescriptors();
+  nibble::CloseNewFilesToOthers();
   Arguments arguments;
   nibble::CommandLine app("The daemon of one node: runs ranks and stores checkpoints",
                           "nibble-worker");

@@ -65,10 +65,12 @@ def configuration_replaces_pods(m):
 @rule(*CLUSTERS)
 def images_have_versions(m):
     for name in PROGRAMS:
-        image = m.container(name).get("image", "")
+        image, _, digest = m.container(name).get("image", "").partition("@")
         if not re.search(r":\d+\.\d+\.\d+-(cpu|cuda)$", image):
             yield f"{name}: the image {image} has no version"
-    if m.overlay == "gpu" and not m.container(WORKER).get("image", "").endswith("-cuda"):
+        if m.overlay == "gpu" and not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+            yield f"{name}: the image {image} is not named by its digest; a tag can be moved"
+    if m.overlay == "gpu" and "-cuda@" not in m.container(WORKER).get("image", ""):
         yield f"{WORKER}: the image is not that with CUDA"
 
 

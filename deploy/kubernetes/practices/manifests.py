@@ -8,8 +8,6 @@ import yaml
 COORDINATOR, WORKER = "nibble-coordinator", "nibble-worker"
 PROGRAMS = (COORDINATOR, WORKER)
 CLUSTERS = ("cpu-dev", "gpu")
-# Secrets that an operator creates (docs/guide/kubernetes.md).
-OWN_SECRETS = {"nibble-drain-token"}
 CLUSTER_WIDE = {"Namespace", "PriorityClass"}
 RULES = []
 

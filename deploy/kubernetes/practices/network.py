@@ -34,6 +34,17 @@ def policies_name_peers_and_ports(m):
                     yield f"{one['metadata']['name']}: {direction} at every port"
 
 
+@rule("cpu-dev", "gpu", "monitoring")
+def peers_of_other_namespaces_are_bound(m):
+    """Labels of pods are their makers' to choose; those of a namespace are not."""
+    for one in m.of("NetworkPolicy"):
+        for direction, key in (("ingress", "from"), ("egress", "to")):
+            for allowed in one["spec"].get(direction, []):
+                for peer in allowed.get(key, []):
+                    if "namespaceSelector" in peer and not peer["namespaceSelector"]:
+                        yield f"{one['metadata']['name']}: {direction} of pods of every namespace"
+
+
 @rule(*CLUSTERS)
 def needed_connections(m):
     def allows(policy, direction, peer, wanted):

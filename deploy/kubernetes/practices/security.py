@@ -1,6 +1,6 @@
 """Who may call whom, with which proof, and what a pod may do to its node."""
 
-from practices.manifests import CLUSTERS, COORDINATOR, OWN_SECRETS, PROGRAMS, WORKER, rule
+from practices.manifests import CLUSTERS, COORDINATOR, PROGRAMS, WORKER, rule
 
 
 @rule("cpu-dev")
@@ -48,10 +48,27 @@ def authentication(m):
 @rule("gpu")
 def hooks_authenticate(m):
     flags = (m.env(WORKER).get("NIBBLE_CLIENT_FLAGS") or "").split()
-    for flag in ("--tls-cert", "--tls-key", "--tls-ca", "--token-file"):
+    for flag in ("--tls-cert", "--tls-key", "--tls-ca"):
         path = next((word.partition("=")[2] for word in flags if word.startswith(flag + "=")), "")
         if not m.volume(WORKER, path.rpartition("/")[0]):
             yield f"{WORKER}: the hooks have no {flag} in a mounted directory"
+
+
+@rule(*CLUSTERS)
+def no_token_where_ranks_run(m):
+    """Whoever gets out of a rank finds the worker's certificate, and no token of people."""
+    pod = m.pod(WORKER)
+    for volume in pod.get("volumes", []):
+        sources = [volume, *volume.get("projected", {}).get("sources", [])]
+        for kind in ("secret", "serviceAccountToken"):
+            if any(kind in one for one in sources):
+                yield f"{WORKER}: the volume {volume['name']} is a {kind}"
+    for container in pod.get("containers", []) + pod.get("initContainers", []):
+        for text in [*container.get("args", []), *container.get("command", []), *(str(one) for one in container.get("env", []))]:
+            if "token" in text.lower() or "secretKeyRef" in text:
+                yield f"{WORKER}: a token in {text}"
+        if any("secretRef" in one for one in container.get("envFrom", [])):
+            yield f"{WORKER}: a Secret in the environment"
 
 
 @rule("gpu")
@@ -78,7 +95,7 @@ def roots(m):
 def secrets_are_not_in_files(m):
     for one in m.of("Secret"):
         yield f"{one['metadata']['name']}: a Secret in the manifests"
-    made = {one["spec"]["secretName"] for one in m.of("Certificate")} | OWN_SECRETS
+    made = {one["spec"]["secretName"] for one in m.of("Certificate")}
     for name in PROGRAMS:
         for volume in m.pod(name).get("volumes", []):
             secret = volume.get("secret")

@@ -5,7 +5,7 @@
 #
 #   POD_NAME              the worker's name
 #   NIBBLE_SERVER         host:port of the coordinator
-#   NIBBLE_CLIENT_FLAGS   flags of the command line for security, such as --token-file=FILE
+#   NIBBLE_CLIENT_FLAGS   flags of the command line for security: --tls-cert=FILE ... of the worker's own certificate, which suffices
 set -u
 # shellcheck disable=SC2086  # several flags
 nibble worker drain "$POD_NAME" --reason "its pod stops" --timeout 20s ${NIBBLE_CLIENT_FLAGS:-} || exit 0
