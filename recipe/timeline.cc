@@ -213,6 +213,11 @@ absl::StatusOr<int64_t> Timeline::Append(int64_t expected_revision, const Recipe
   if (change.set.empty() && change.layers.empty()) {
     return absl::InvalidArgumentError("change: sets no field");
   }
+  for (const LayerRule& rule : change.layers) {
+    if (!rule.set.empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("change: the rule for layers '", rule.match, "' sets no field"));
+  }
   return Insert(change, first_step, std::move(author), time_unix_ms, std::move(reason));
 }
 

@@ -125,6 +125,12 @@ TEST(Timeline, ThePastIsNotRewritten) {
 
 TEST(Timeline, AChangeThatSetsNothingIsRefused) {
   Timeline timeline(Recipe{});
+  Recipe empty_rule = Change("fprop", "bf16");
+  empty_rule.layers.push_back({"blocks.0.*", {}});
+  const absl::Status refused = Append(timeline, empty_rule, 5).status();
+  EXPECT_EQ(refused,
+            absl::InvalidArgumentError("change: the rule for layers 'blocks.0.*' sets no field"));
+  EXPECT_EQ(timeline.latest(), 1);
   EXPECT_EQ(Append(timeline, Recipe{.preset = "nvfp4"}, 5).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(timeline.latest(), 1);
@@ -368,7 +374,8 @@ TEST_P(RandomHistory, EveryStepRunsUnderAllEarlierChangesInOrderOfAcceptance) {
     Recipe change;
     const std::string value = "value-" + std::to_string(i);
     if (random_() % 3 != 0) change.set.push_back({"field", value});
-    if (change.set.empty() || random_() % 4 == 0) change.layers.push_back({value, {}});
+    if (change.set.empty() || random_() % 4 == 0)
+      change.layers.push_back({value, {{"field", value}}});
     const int64_t first_step = next_step() + random_() % 20;
     const int64_t latest = timeline_.latest();
     const Timeline before = timeline_;

@@ -99,6 +99,15 @@ TEST(SeriesTest, CurvesWithCommonStepsAreComparedAtThese) {
   EXPECT_THAT(difference.y, Each(-50));
 }
 
+TEST(SeriesTest, HalfOfTheShorterCurvesPointsAreEnoughToCompareAtThese) {
+  Points points, reference;
+  for (const double x : {0.0, 1.0, 2.0, 3.0}) points.Add(x, 2);
+  for (const double x : {0.0, 1.0, 2.5, 2.75, 2.875}) reference.Add(x, 1);
+  EXPECT_THAT(RelativeDifference(points, reference).x, ElementsAre(0, 1));
+  reference.x[1] = 0.5;
+  EXPECT_THAT(RelativeDifference(points, reference).x, ElementsAre(0, 0.5, 2.5, 2.75, 2.875));
+}
+
 TEST(SeriesTest, CurvesWithoutCommonPointsAreInterpolatedInsideOfBoth) {
   Points points, reference;
   for (int i = 0; i < 5; ++i) {

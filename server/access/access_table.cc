@@ -5,6 +5,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/identity/peer_name.h"
+#include "common/status_macros.h"
 #include "google/protobuf/descriptor.h"
 
 namespace nibble {
@@ -147,6 +149,16 @@ const AccessRow* FindAccess(absl::string_view call, const Message* request) {
   }();
   const auto found = rows->find(call);
   return found == rows->end() ? nullptr : found->second;
+}
+
+absl::Status CheckCallerName(absl::string_view field, absl::string_view name) {
+  NIBBLE_RETURN_IF_ERROR(CheckIdentityName(field, name));
+  for (const absl::string_view reserved : {kBootstrapName, "coordinator", "guard"}) {
+    if (name != reserved) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, ": '", name, "' is reserved for the coordinator's own changes"));
+  }
+  return absl::OkStatus();
 }
 
 std::string RoleText(v1::Role role) {

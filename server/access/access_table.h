@@ -42,6 +42,12 @@ absl::Span<const AccessRow> AccessTable();
 const AccessRow* FindAccess(absl::string_view call,
                             const google::protobuf::Message* request = nullptr);
 
+inline constexpr char kBootstrapName[] = "bootstrap";
+
+// InvalidArgument, naming `field`, unless the text is a name (common/identity/peer_name.h) that a
+// token or JWT may carry: those under which the coordinator itself makes changes are reserved.
+absl::Status CheckCallerName(absl::string_view field, absl::string_view name);
+
 // "viewer"; "nobody" for ROLE_UNSPECIFIED.
 std::string RoleText(v1::Role role);
 // ROLE_UNSPECIFIED: no role has this name.

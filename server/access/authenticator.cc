@@ -17,7 +17,6 @@
 namespace nibble {
 namespace {
 
-constexpr char kBootstrapName[] = "bootstrap";
 constexpr char kScheme[] = "bearer ";
 constexpr size_t kMaxSmallFileBytes = size_t{1} << 20;
 
@@ -74,6 +73,11 @@ absl::StatusOr<AccessCaller> Authenticator::CheckBearer(absl::string_view token,
   }
   if (absl::StartsWith(token, kTokenPrefix)) {
     NIBBLE_ASSIGN_OR_RETURN(const v1::Token found, tokens_->Find(token, now_unix_ms));
+    // Earlier versions made tokens of any name.
+    if (const absl::Status fits = CheckCallerName("name", found.name()); !fits.ok()) {
+      return absl::UnauthenticatedError(
+          absl::StrCat("token ", found.id(), ": ", fits.message(), "; make another"));
+    }
     return AccessCaller{.name = found.name(),
                         .role = found.role(),
                         .proof = absl::StrCat("token ", found.id()),

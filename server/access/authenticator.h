@@ -2,7 +2,7 @@
 //
 //   token of the coordinator   the token's name and role (token_registry.h)
 //   bootstrap token            "bootstrap", an operator: the one that makes the first tokens
-//   JWT                        the claims' name and role (jwt.h)
+//   JWT                        the claims' issuer, name and role (jwt.h)
 //   certificate of a worker    that worker, if the call has no token
 //
 // A certificate of a client, or none, gives no role by itself. A worker's token on a connection

@@ -99,6 +99,18 @@ TEST_F(AuthenticatorTest, ACallerIsWhoItsTokenSays) {
       absl::IsUnauthenticated(authenticator_->Authenticate(kClientPeer, "Basic eDp5", 0).status()));
 }
 
+TEST_F(AuthenticatorTest, ATokenThatAnEarlierVersionMadeForAReservedNameIsRefused) {
+  const std::string token = NewToken("ann", v1::ROLE_OPERATOR);
+  std::string file = file_testing::ContentOf(directory_.Path("tokens"));
+  const size_t at = file.find(R"("ann")");
+  ASSERT_NE(at, std::string::npos);
+  std::ofstream(directory_.Path("tokens")) << file.replace(at, 5, R"("guard")");
+  authenticator_ = *Authenticator::Open({.token_file = directory_.Path("tokens")});
+  const absl::Status refused = As(kClientPeer, token).status();
+  EXPECT_TRUE(absl::IsUnauthenticated(refused));
+  EXPECT_THAT(refused.message(), HasSubstr("'guard' is reserved"));
+}
+
 TEST_F(AuthenticatorTest, WithoutATokenOnlyAWorkersCertificateIsEnough) {
   const auto worker = As(kWorkerPeer, "");
   ASSERT_EQ(worker.status(), absl::OkStatus());

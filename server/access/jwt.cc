@@ -32,6 +32,8 @@ constexpr size_t kMaxJwtBytes = 8192;
 constexpr size_t kCoordinateBytes = 32;  // of P-256
 constexpr int kLeastRsaBits = 2048;
 constexpr size_t kMaxKeyIdBytes = 100;
+// With # and a `sub` the name fits wherever the author of a change is stored.
+constexpr size_t kMaxIssuerBytes = 99;
 // Numbers of a token beyond this are no times.
 constexpr double kMaxSeconds = 1e11;
 
@@ -138,6 +140,10 @@ bool VerifySignature(EVP_PKEY* key, absl::string_view text, const std::string& s
                        text.size()) == 1;
   ERR_clear_error();
   return good;
+}
+
+bool IsPrintable(absl::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
 // The time in seconds. False if the claim is present and no such number.
@@ -259,9 +265,7 @@ absl::StatusOr<JwtHolder> KeySet::Check(absl::string_view token, const JwtRules&
     key = one.get();
   }
   if (key == nullptr) {
-    const bool printable =
-        id.size() <= kMaxKeyIdBytes &&
-        std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c <= '~'; });
+    const bool printable = id.size() <= kMaxKeyIdBytes && IsPrintable(id);
     return Refused(absl::StrCat("no key ", printable ? id : "", id.empty() ? "" : " ",
                                 "of its algorithm is known; allowed: RS256 and ES256 with a key of "
                                 "the JWKS file"));
@@ -282,12 +286,17 @@ absl::StatusOr<JwtHolder> KeySet::Check(absl::string_view token, const JwtRules&
     return Refused(absl::StrCat("aud does not have '", rules.audience, "'"));
   }
   holder.name = TextMember(claims, "sub");
-  if (!CheckIdentityName("sub", holder.name).ok()) {
-    return Refused(
-        absl::StrCat("sub is no name of 1 to ", kMaxIdentityBytes, " of [A-Za-z0-9._@-]"));
+  if (const absl::Status fits = CheckCallerName("sub", holder.name); !fits.ok()) {
+    return Refused(fits.message());
+  }
+  const std::string issuer = TextMember(claims, "iss");
+  if (issuer.empty() || issuer.size() > kMaxIssuerBytes || !IsPrintable(issuer)) {
+    return Refused(absl::StrCat("iss, which belongs to the name, is no text of 1 to ",
+                                kMaxIssuerBytes, " printable characters without blanks"));
   }
   const auto role = claims.find(rules.role_claim);
   if (role != claims.end()) holder.role = RoleOfClaim(*role);
+  if (holder.role != v1::ROLE_WORKER) holder.name = absl::StrCat(issuer, "#", holder.name);
   const auto project = claims.find(rules.project_claim);
   if (project != claims.end() && !ReadProjects(*project, holder.projects)) {
     return Refused(absl::StrCat(rules.project_claim, " is neither a project nor a list of 1 to ",

@@ -30,7 +30,8 @@ struct JwtRules {
 };
 
 struct JwtHolder {
-  std::string name;  // `sub`
+  // Of people ISSUER#SUB, which no token's name is; of workers `sub`.
+  std::string name;
   v1::Role role = v1::ROLE_UNSPECIFIED;
   int64_t expires_unix_ms = 0;  // with the leeway
   std::vector<std::string> projects;

@@ -13,6 +13,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/identity/peer_name.h"
 #include "common/openssl/owned.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -62,7 +63,7 @@ class JwtTest : public testing::Test {
   }
   static std::string Claims(const std::string& more = R"(,"nibble_role":"submitter")",
                             int64_t expires = kJwtNowS + 600) {
-    return absl::StrCat(R"({"sub":"ann@lab","exp":)", expires, more, "}");
+    return absl::StrCat(R"({"iss":"https://id.lab","sub":"ann@lab","exp":)", expires, more, "}");
   }
 
   static std::string Sign(EVP_PKEY* key, const std::string& text) {
@@ -112,7 +113,7 @@ TEST_F(JwtTest, BothAlgorithmsGiveNameAndRole) {
                                    Token(ec_.get(), Head("ES256", "e1"), Claims())}) {
     const auto holder = Check(token);
     ASSERT_EQ(holder.status(), absl::OkStatus());
-    EXPECT_EQ(holder->name, "ann@lab");
+    EXPECT_EQ(holder->name, "https://id.lab#ann@lab");
     EXPECT_EQ(holder->role, v1::ROLE_SUBMITTER);
     EXPECT_EQ(holder->expires_unix_ms, kJwtNowMs + 660'000);
   }
@@ -161,6 +162,10 @@ TEST_F(JwtTest, TimesAreChecked) {
   EXPECT_THAT(Refusal(sign(R"({"sub":"ann","exp":1e300})")), HasSubstr("no time"));
   EXPECT_THAT(Refusal(sign(Claims(absl::StrCat(R"(,"nbf":)", kJwtNowS + 61)))),
               HasSubstr("not valid yet"));
+  // The leeway counts at both ends.
+  for (const int64_t early : {59, 60}) {
+    EXPECT_EQ(Refusal(sign(Claims(absl::StrCat(R"(,"nbf":)", kJwtNowS + early)))), "") << early;
+  }
 }
 
 TEST_F(JwtTest, IssuerAudienceAndSubjectAreChecked) {
@@ -173,6 +178,35 @@ TEST_F(JwtTest, IssuerAudienceAndSubjectAreChecked) {
   EXPECT_THAT(Refusal(Token(ec_.get(), head, R"({"sub":"a b","exp":1800000000})")),
               HasSubstr("sub"));
   EXPECT_THAT(Refusal(Token(ec_.get(), head, R"({"exp":1800000000})")), HasSubstr("sub"));
+}
+
+TEST_F(JwtTest, TheIssuerBelongsToTheNameOfPeople) {
+  const auto token = [&](const std::string& issuer, const std::string& role) {
+    return Token(ec_.get(), Head("ES256", "e1"),
+                 absl::StrCat(R"({"sub":"ann","exp":)", kJwtNowS + 600, issuer,
+                              R"(,"nibble_role":")", role, R"("})"));
+  };
+  EXPECT_EQ(Check(token(R"(,"iss":"https://a")", "viewer"))->name, "https://a#ann");
+  EXPECT_EQ(Check(token(R"(,"iss":"https://b")", "operator"))->name, "https://b#ann");
+  // No token has such a name, and a worker's is that of the worker.
+  EXPECT_FALSE(CheckIdentityName("name", "https://a#ann").ok());
+  EXPECT_EQ(Check(token(R"(,"iss":"https://a")", "worker"))->name, "ann");
+  EXPECT_EQ(Refusal(token(absl::StrCat(R"(,"iss":")", std::string(99, 'i'), "\""), "viewer")), "");
+  for (const std::string& issuer :
+       {std::string(), std::string(R"(,"iss":"")"), std::string(R"(,"iss":7)"),
+        std::string(R"(,"iss":"a b")"), absl::StrCat(R"(,"iss":")", std::string(100, 'i'), "\"")}) {
+    EXPECT_THAT(Refusal(token(issuer, "viewer")), HasSubstr("iss, which belongs to the name"))
+        << issuer;
+  }
+}
+
+TEST_F(JwtTest, NamesOfTheCoordinatorsOwnAuthorsAreReserved) {
+  for (const char* name : {"coordinator", "guard", "bootstrap"}) {
+    EXPECT_THAT(Refusal(Token(ec_.get(), Head("ES256", "e1"),
+                              absl::StrCat(R"({"iss":"https://a","sub":")", name, R"(","exp":)",
+                                           kJwtNowS + 600, "}"))),
+                HasSubstr(absl::StrCat("sub: '", name, "' is reserved")));
+  }
 }
 
 TEST_F(JwtTest, TheHighestRoleOfAListCountsAndNoneOfIt) {
@@ -199,6 +233,32 @@ TEST_F(JwtTest, ABoundOfProjectsThatIsNotUnderstoodIsNotNoBound) {
                 HasSubstr("nibble_project is neither"))
         << claim;
   }
+}
+
+TEST_F(JwtTest, AHeaderThatMustBeUnderstoodIsRefused) {
+  const std::string head = R"({"alg":"ES256","kid":"e1","crit":["exp"]})";
+  EXPECT_THAT(Refusal(Token(ec_.get(), head, Claims())), HasSubstr("crit"));
+}
+
+TEST_F(JwtTest, ATokenWithoutAKeyIdIsCheckedAgainstTheOnlyKeyOfItsAlgorithm) {
+  const std::string head = R"({"alg":"ES256"})";
+  EXPECT_EQ(Refusal(Token(ec_.get(), head, Claims())), "");
+  const auto jwk = [](EVP_PKEY* key, const std::string& use) {
+    return absl::StrCat(R"({"kty":"EC","crv":"P-256","use":")", use, R"(","x":")",
+                        NumberOf(key, OSSL_PKEY_PARAM_EC_PUB_X, 32), R"(","y":")",
+                        NumberOf(key, OSSL_PKEY_PARAM_EC_PUB_Y, 32), R"("})");
+  };
+  const auto keys = [&](const std::string& use_of_other) {
+    const auto set = KeySet::Parse(absl::StrCat(R"({"keys":[)", jwk(ec_.get(), "sig"), ",",
+                                                jwk(other_.get(), use_of_other), "]}"));
+    EXPECT_EQ(set.status(), absl::OkStatus());
+    return *set;
+  };
+  const std::string token = Token(ec_.get(), head, Claims());
+  EXPECT_THAT(keys("sig")->Check(token, {}, kJwtNowMs).status().message(),
+              HasSubstr("it names no key, and several would fit"));
+  // A key for encryption is none that would fit.
+  EXPECT_EQ(keys("enc")->Check(token, {}, kJwtNowMs).status(), absl::OkStatus());
 }
 
 TEST_F(JwtTest, OnlyUsableKeysAreTaken) {

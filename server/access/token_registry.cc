@@ -55,7 +55,7 @@ Json JsonOfToken(const v1::Token& token, const std::string& hash) {
 }
 
 absl::Status CheckCreate(const v1::CreateTokenRequest& request) {
-  NIBBLE_RETURN_IF_ERROR(CheckIdentityName("name", request.name()));
+  NIBBLE_RETURN_IF_ERROR(CheckCallerName("name", request.name()));
   if (RoleOfText(RoleText(request.role())) == v1::ROLE_UNSPECIFIED) {
     return absl::InvalidArgumentError(
         "role: not set; allowed: ROLE_VIEWER, ROLE_SUBMITTER, ROLE_OPERATOR, ROLE_WORKER");
@@ -91,8 +91,8 @@ std::string Sha256(absl::string_view text) {
   return hash;
 }
 
-absl::StatusOr<std::unique_ptr<TokenRegistry>> TokenRegistry::Open(std::string path) {
-  std::unique_ptr<TokenRegistry> registry(new TokenRegistry(std::move(path)));
+absl::StatusOr<std::unique_ptr<TokenRegistry>> TokenRegistry::Open(std::string path, size_t most) {
+  std::unique_ptr<TokenRegistry> registry(new TokenRegistry(std::move(path), most));
   NIBBLE_RETURN_IF_ERROR(registry->Load());
   return registry;
 }
@@ -167,7 +167,7 @@ absl::StatusOr<v1::Token> TokenRegistry::Create(const v1::CreateTokenRequest& re
     return absl::AlreadyExistsError(
         absl::StrCat("secret_sha256: token ", id, " has it; make another secret"));
   }
-  while (tokens.size() >= kMaxTokens) {
+  while (tokens.size() >= most_) {
     auto oldest = tokens.end();
     for (auto at = tokens.begin(); at != tokens.end(); ++at) {
       if (CheckTokenRecord(at->second.token, now_unix_ms).ok()) continue;
@@ -178,7 +178,7 @@ absl::StatusOr<v1::Token> TokenRegistry::Create(const v1::CreateTokenRequest& re
     }
     if (oldest == tokens.end()) {
       return absl::ResourceExhaustedError(absl::StrCat("tokens: ", tokens.size(),
-                                                       " are valid; allowed: ", kMaxTokens,
+                                                       " are valid; allowed: ", most_,
                                                        "; revoke some with 'nibble token revoke'"));
     }
     tokens.erase(oldest);

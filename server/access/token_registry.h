@@ -38,8 +38,10 @@ std::string Sha256(absl::string_view text);
 
 class TokenRegistry {
  public:
-  // Reads the file, or begins without tokens if there is none. DataLoss: the file is damaged.
-  static absl::StatusOr<std::unique_ptr<TokenRegistry>> Open(std::string path);
+  // Reads the file, or begins without tokens if there is none. `most`: tokens that it keeps.
+  // DataLoss: the file is damaged.
+  static absl::StatusOr<std::unique_ptr<TokenRegistry>> Open(std::string path,
+                                                             size_t most = kMaxTokens);
 
   // The statuses of CreateToken. Forgets revoked and expired tokens, oldest first, if there is no
   // room.
@@ -64,12 +66,13 @@ class TokenRegistry {
   };
   using Tokens = std::map<std::string, Stored>;  // by id
 
-  explicit TokenRegistry(std::string path) : path_(std::move(path)) {}
+  TokenRegistry(std::string path, size_t most) : path_(std::move(path)), most_(most) {}
   absl::Status Load();
   // Writes the file; on success these are the tokens.
   absl::Status Replace(Tokens tokens) ABSL_EXCLUSIVE_LOCKS_REQUIRED(change_);
 
   const std::string path_;
+  const size_t most_;
   // Serialises changes. Held while the file is written, which no other call waits for.
   Mutex change_ ABSL_ACQUIRED_BEFORE(mutex_);
   mutable Mutex mutex_;

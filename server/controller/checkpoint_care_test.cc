@@ -138,6 +138,40 @@ TEST_F(CheckpointCareTest, ADamagedCheckpointIsNotCountedAndStays) {
   EXPECT_THAT(Beyond(), IsEmpty());
 }
 
+TEST_F(CheckpointCareTest, CheckpointsThatARollbackAbandonedTakeNoPlaceOfGoodOnes) {
+  v1::SubmitJobRequest submit;
+  submit.set_request_id(cluster_.Id());
+  submit.set_spec_yaml(TestCluster::Spec("guarded", 2) +
+                       "checkpoints: {keep_last: 2}\nguards: {rollback_margin: 20}\n");
+  const auto submitted = cluster_.Do<v1::SubmitJobResponse>(submit);
+  ASSERT_EQ(submitted.status(), absl::OkStatus());
+  job_ = submitted->job().id();
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  for (const int64_t step : {5, 10, 20, 30, 40}) {
+    ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
+  }
+  const std::string worker = cluster_.Job(job_).attempt().placements(0).worker();
+  v1::GangReport report;
+  report.set_job(job_);
+  report.set_attempt(1);
+  report.set_phase(v1::RANK_PHASE_FAILED);
+  report.set_next_step(47);
+  report.set_detail("guards.spike: roll_back; step 47: a spike");
+  report.set_cause(v1::FAILURE_CAUSE_GUARD_ROLLBACK);
+  v1::GuardDecision& decision = *report.add_decided();
+  decision.set_step(47);
+  decision.set_guard("spike");
+  decision.set_action("roll_back");
+  decision.set_harmed_steps(1);
+  ASSERT_EQ(cluster_.Run(DecideGangReport(cluster_.state(), worker, 1, report, cluster_.caller())),
+            absl::OkStatus());
+  ASSERT_TRUE(cluster_.state().FindCheckpoint(Ref(30))->harmed());
+  ASSERT_TRUE(cluster_.state().FindCheckpoint(Ref(40))->harmed());
+  ASSERT_EQ(cluster_.state().NewestGood(job_)->ref().step(), 20);
+  // Good ones are 20 and 10, which stay; what is abandoned stays for people, as many.
+  EXPECT_THAT(Beyond(), ElementsAre(5));
+}
+
 TEST_F(CheckpointCareTest, EachShardOfTheNewestCheckpointIsCopiedOnce) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());

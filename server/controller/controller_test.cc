@@ -314,6 +314,74 @@ TEST(ControllerTest, ARankThatMakesNoStepIsHungAndNamed) {
   EXPECT_THAT(coordinator.Job(job).recent_attempts(0).reason(), HasSubstr("rank 0 on w1"));
 }
 
+TEST(ControllerTest, ARankThatHangsInACollectiveIsNotBlamed) {
+  TestCoordinator coordinator;
+  TestWorker worker(coordinator, "w1", 1);
+  const std::string job = worker.RunJob(1, 3);
+  v1::RankHealth& rank = *worker.report.mutable_gangs(0)->mutable_ranks(0);
+  rank.set_median_step_ms(10'000);
+  rank.set_since_step_ms(200'001);
+  rank.set_waiting_in("all-reduce");
+  ASSERT_EQ(worker.Report(), absl::OkStatus());
+  EXPECT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_EQ(coordinator.Job(job).recent_attempts(0).outcome(), v1::ATTEMPT_OUTCOME_HUNG);
+  EXPECT_THAT(coordinator.Job(job).recent_attempts(0).reason(),
+              HasSubstr("it waits in all-reduce"));
+  EXPECT_EQ(coordinator.Job(job).blames_size(), 0);
+}
+
+TEST(ControllerTest, ARankThatHangsOutsideOfACollectiveIsBlamed) {
+  TestCoordinator coordinator;
+  TestWorker worker(coordinator, "w1", 1);
+  const std::string job = worker.RunJob(1, 3);
+  v1::RankHealth& rank = *worker.report.mutable_gangs(0)->mutable_ranks(0);
+  rank.set_median_step_ms(10'000);
+  rank.set_since_step_ms(200'001);
+  ASSERT_EQ(worker.Report(), absl::OkStatus());
+  ASSERT_EQ(coordinator.Job(job).blames_size(), 1);
+  EXPECT_EQ(coordinator.Job(job).blames(0).worker(), "w1");
+}
+
+TEST(ControllerTest, ARankThatSaysWhyItWaitsDoesNotHang) {
+  TestCoordinator coordinator;
+  TestWorker worker(coordinator, "w1", 1);
+  const std::string job = worker.RunJob(1, 3);
+  v1::RankHealth& rank = *worker.report.mutable_gangs(0)->mutable_ranks(0);
+  rank.set_median_step_ms(10'000);
+  rank.set_since_step_ms(200'001);
+  worker.report.mutable_gangs(0)->set_trouble("waits for disk space");
+  ASSERT_EQ(worker.Report(), absl::OkStatus());
+  EXPECT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RUNNING);
+}
+
+TEST(ControllerTest, ALostPeerOfAnEarlierAttemptDoesNotShortenTheTimeOfItsSurvivors) {
+  TestCoordinator coordinator({.lease_ms = 3'600'000});
+  TestWorker w1(coordinator, "w1", 1);
+  TestWorker w2(coordinator, "w2", 1);
+  w2.Obey();
+  const std::string job = w1.RunJob(2);
+  w2.Obey();
+  ASSERT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RUNNING);
+  const auto lose = [](TestWorker& worker) {
+    worker.report.mutable_gangs(0)->set_phase(v1::RANK_PHASE_FAILED);
+    worker.report.mutable_gangs(0)->set_cause(v1::FAILURE_CAUSE_PEER);
+    return worker.Report();
+  };
+  ASSERT_EQ(lose(w2), absl::OkStatus());
+  ASSERT_EQ(w1.Report(), absl::OkStatus());  // its time begins
+  ASSERT_EQ(lose(w1), absl::OkStatus());
+  ASSERT_EQ(coordinator.Job(job).state(), v1::JOB_STATE_RECOVERING);
+  coordinator.clock.Advance(600'000);
+  coordinator.Tick();
+  ASSERT_EQ(coordinator.Job(job).attempt().number(), 2);
+  w2.Obey();
+  ASSERT_EQ(lose(w2), absl::OkStatus());
+  w1.Obey();
+  ASSERT_EQ(w1.report.gangs(0).attempt(), 2);
+  EXPECT_EQ(coordinator.Job(job).attempt().number(), 2);
+  EXPECT_EQ(coordinator.Job(job).recent_attempts_size(), 1);
+}
+
 TEST(ControllerTest, AnOlderIncarnationIsAborted) {
   TestCoordinator coordinator;
   TestWorker old_life(coordinator, "w1", 2, 1);

@@ -73,9 +73,7 @@ std::string TextIn(const std::map<std::string, std::string>& texts, const char* 
 
 // One line of a text for people, of any length.
 std::string LineOf(std::string text) {
-  for (char& c : text) {
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
-  }
+  text = OneLine(text);
   absl::RemoveExtraAsciiWhitespace(&text);
   return Clip(text, kMaxPathBytes);
 }

@@ -186,9 +186,19 @@ TEST(ParseAlerts, RefusesWhatIsNotAlertsByName) {
   EXPECT_THAT(error(absl::StrCat(R"([{"labels": {"alertname": ")", std::string(81, 'a'), "\"}}]")),
               HasSubstr(" has 81 bytes; at most 80 are allowed"));
   std::string many = "[{}";
-  for (size_t i = 0; i < kMaxAlertsAtOnce; ++i) many += ",{}";
+  for (size_t i = 1; i < kMaxAlertsAtOnce; ++i) many += ",{}";
+  EXPECT_EQ(ParseAlerts(many + "]").status(), absl::OkStatus());
+  many += ",{}";
   EXPECT_EQ(error(many + "]"), "body: 257 alerts; allowed: 0 to 256");
   EXPECT_THAT(error("[{\"labels\": {\"job\": \"\xff\"}}]"), HasSubstr("is not a JSON array"));
+}
+
+TEST(ParseAlerts, AnAlertHasABoundedNumberOfLabels) {
+  std::string labels = R"("l1":"x")";
+  for (size_t i = 2; i <= kMaxAlertLabels; ++i) absl::StrAppend(&labels, ",\"l", i, "\":\"x\"");
+  EXPECT_EQ(ParseAlerts(absl::StrCat(R"([{"labels":{)", labels, "}}]")).status(), absl::OkStatus());
+  EXPECT_EQ(ParseAlerts(absl::StrCat(R"([{"labels":{"l0":"x",)", labels, "}}]")).status().message(),
+            "alerts[0].labels: 65 entries; allowed: 0 to 64");
 }
 
 TEST(ParseAlerts, KeepsTheLabelsOfOurRulesAndTextsInOneLine) {
@@ -202,6 +212,28 @@ TEST(ParseAlerts, KeepsTheLabelsOfOurRulesAndTextsInOneLine) {
   ASSERT_EQ(alert.labels_size(), 1);
   EXPECT_EQ(alert.labels(0).key(), "rank");
   EXPECT_EQ(alert.labels(0).value(), "3");
+}
+
+TEST_F(AlertIntakeTest, InstancesAreBoundedAndThoseThatFireAreRepeated) {
+  const State state = coordinator_.controller().Inspect([](const State& shown) { return shown; });
+  AlertBook book(state, 1000);
+  std::vector<ReceivedAlert> received(kMaxAlertInstances);
+  for (size_t i = 0; i < received.size(); ++i) {
+    received[i].job = job_;
+    received[i].alert.set_name("NibbleLossSpike");
+    received[i].instance = i + 1;
+  }
+  EXPECT_EQ(book.Take(received, state, 1000), absl::OkStatus());
+  ReceivedAlert more = received[0];
+  EXPECT_EQ(book.Take({more}, state, 1000), absl::OkStatus());
+  more.instance = kMaxAlertInstances + 1;
+  const absl::Status refused = book.Take({more}, state, 1000);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_THAT(refused.message(), HasSubstr("20000 fire; allowed: 0 to 20000"));
+  // One that ends makes room for one.
+  received[0].until_unix_ms = 999;
+  EXPECT_EQ(book.Take({received[0]}, state, 1000), absl::OkStatus());
+  EXPECT_EQ(book.Take({more}, state, 1000), absl::OkStatus());
 }
 
 }  // namespace

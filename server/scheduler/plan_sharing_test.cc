@@ -258,6 +258,22 @@ TEST(Quota, NoBorrowerDisplacesAnOwner) {
   EXPECT_THAT(answer.Actions(), IsEmpty());
 }
 
+TEST(Quota, AJobThatExactlyFitsItGoesBeforeABorrower) {
+  // "wide" borrows; then "fits" owns the whole quota of its queue, and "greedy" would borrow.
+  const std::string cluster = R"(
+    worker w1 slots=10
+    queue a quota=4 cohort=c
+    queue b quota=2 cohort=c
+    queue d quota=4 cohort=c
+    job wide slots=6 queue=a at=1
+    job greedy slots=4 queue=b at=2
+  )";
+  EXPECT_THAT(Answer(cluster + "job fits slots=4 queue=a at=3").Actions(),
+              ElementsAre("start wide on w1:6", "start fits on w1:4"));
+  EXPECT_THAT(Answer(cluster + "job more slots=5 queue=a at=3").Actions(),
+              ElementsAre("start wide on w1:6", "start greedy on w1:4"));
+}
+
 TEST(Quota, NoJobBorrowsPastAJobThatWaitsInTheQueue) {
   const Answer answer(R"(
     worker g1 slots=4 labels=device=cuda

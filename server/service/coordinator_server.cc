@@ -1,5 +1,6 @@
 #include "server/service/coordinator_server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -41,6 +42,8 @@ constexpr const char* kServices[] = {"nibble.v1.Coordinator", "nibble.v1.Access"
 constexpr int kHandshakeMs = 10'000;
 // Write buffer of a stream that is not being read; gRPC's default is 64 KiB.
 constexpr int kWriteBufferBytes = 8 << 10;
+// Within which the end of the server reaches callers whose changes are not durable.
+constexpr std::chrono::seconds kAnswerTime(1);
 
 void SetConnectionLimits(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetResourceQuota(
@@ -123,6 +126,7 @@ struct CoordinatorServer::Parts {
 
   Admission admission;
   const OpenStreams logs = std::make_shared<LogStreams>();
+  const std::shared_ptr<OpenChanges> changes = std::make_shared<OpenChanges>();
   std::unique_ptr<grpc::Service> coordinator;
   std::unique_ptr<grpc::Service> access;
   std::unique_ptr<grpc::Service> worker_link;
@@ -214,7 +218,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
       CheckListen(options.listen, options.insecure, tls && options.authenticator != nullptr));
   auto parts = std::make_unique<Parts>(controller, options, tls);
   parts->coordinator = MakeCoordinatorService(controller, parts->admission, options.service,
-                                              credentials, parts->logs);
+                                              credentials, parts->logs, parts->changes);
   parts->access = MakeAccessService(parts->admission);
   std::vector<std::string> described(std::begin(kServices), std::end(kServices));
   described.push_back("grpc.health.v1.Health");
@@ -278,7 +282,11 @@ void CoordinatorServer::SetServing(bool serving) { parts_->health->SetServing(se
 void CoordinatorServer::Shutdown(int64_t grace_ms) {
   parts_->gate->StopAccepting();
   parts_->health->Stop();
-  parts_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms));
+  // gRPC cancels the other calls then; what was answered last is to reach its caller.
+  const auto end = std::chrono::system_clock::now() + std::chrono::milliseconds(grace_ms);
+  const bool late = parts_->changes->End(grace_ms);
+  parts_->server->Shutdown(late ? std::max(end, std::chrono::system_clock::now() + kAnswerTime)
+                                : end);
   parts_->server->Wait();
 }
 

@@ -65,7 +65,8 @@ class CoordinatorServer {
   int port() const;
   // Sets the health status of the server and of each service; initially serving.
   void SetServing(bool serving);
-  // Stops accepting calls; calls in progress are cancelled after `grace_ms`.
+  // Stops accepting calls. After `grace_ms` changes in progress get UNAVAILABLE, so that callers
+  // repeat them, and other calls are cancelled.
   void Shutdown(int64_t grace_ms);
 
  private:

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -524,6 +525,44 @@ TEST_F(CoordinatorServerTest, AChangeThatIsNotDurableInTimeIsAnswered) {
   v1::ListJobsResponse listed;
   ASSERT_TRUE(stub_->ListJobs(Context().get(), {}, &listed).ok());
   EXPECT_EQ(listed.jobs_size(), 1);
+}
+
+TEST_F(CoordinatorServerTest, AChangeInFlightWhenTheServerEndsIsToBeRepeated) {
+  Serve({});
+  coordinator_->store().Hold();
+  v1::SubmitJobRequest submit;
+  submit.set_request_id("request-1");
+  submit.set_spec_yaml(TestCoordinator::Spec("train", 1));
+  v1::SubmitJobResponse submitted;
+  grpc::Status held;
+  const auto context = Context();
+  context->AddMetadata("nibble-author", "ann");
+  std::thread caller([&] { held = stub_->SubmitJob(context.get(), submit, &submitted); });
+  while (coordinator_->store().Metrics().waiting == 0) std::this_thread::yield();
+  server_->Shutdown(/*grace_ms=*/0);
+  caller.join();
+  EXPECT_EQ(held.error_code(), StatusCode::UNAVAILABLE) << held.error_message();
+  EXPECT_THAT(held.error_message(), testing::HasSubstr("repeat the change under its request id"));
+  // The next coordinator gives the repeated change the answer of the first.
+  coordinator_->store().Release();
+  coordinator_->controller().Settle();
+  const auto repeated = coordinator_->Do<v1::SubmitJobResponse>(submit);
+  ASSERT_EQ(repeated.status(), absl::OkStatus());
+  EXPECT_EQ(repeated->job().id(), "train-1");
+  EXPECT_EQ(coordinator_->Do<v1::SubmitJobResponse>(submit)->job().id(), "train-1");
+}
+
+TEST_F(CoordinatorServerTest, AChangeThatIsDurableWithinTheGraceIsAnsweredWhenTheServerEnds) {
+  Serve({});
+  coordinator_->store().Hold();
+  std::string job;
+  std::thread caller([&] { job = Submit(); });
+  while (coordinator_->store().Metrics().waiting == 0) std::this_thread::yield();
+  std::thread ending([&] { server_->Shutdown(/*grace_ms=*/60'000); });
+  coordinator_->store().Release();
+  caller.join();
+  ending.join();
+  EXPECT_EQ(job, "train-1");
 }
 
 TEST_F(CoordinatorServerTest, ListeningOffLoopbackIsRefusedUnlessInsecure) {

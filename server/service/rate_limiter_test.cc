@@ -43,6 +43,20 @@ TEST(RateLimit, TheNumberOfBucketsIsBounded) {
   EXPECT_EQ(limiter.size(), 1u);
 }
 
+TEST(RateLimit, FullBucketsMakeWayForTheFirstPeerThatHasNone) {
+  ManualClock clock(1000);
+  RateLimiter limiter(clock, {.per_second = 1, .burst = 2, .peers = 3});
+  for (const char* peer : {"a", "b", "c"}) EXPECT_TRUE(limiter.Take(peer).ok());
+  // "a" is full again after a second; the others have taken once more.
+  EXPECT_TRUE(limiter.Take("b").ok());
+  EXPECT_TRUE(limiter.Take("c").ok());
+  clock.Advance(1000);
+  EXPECT_TRUE(limiter.Take("d").ok());
+  EXPECT_EQ(limiter.size(), 3u);
+  EXPECT_TRUE(limiter.Take("d").ok());
+  EXPECT_EQ(limiter.Take("d").message(), "requests of d: allowed: 1 per second; retry in 1000 ms");
+}
+
 TEST(RateLimit, WithoutARateNothingIsLimitedOrStored) {
   ManualClock clock(1000);
   RateLimiter limiter(clock, {.per_second = 0});

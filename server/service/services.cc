@@ -1,7 +1,6 @@
 #include "server/service/services.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/alarm.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/impl/codegen/server_callback_handlers.h"
 #include "grpcpp/impl/rpc_service_method.h"
@@ -50,21 +48,22 @@ std::string RequestIdOf(const Message& request) {
 
 constexpr int kLogShare = 4;
 
-// A change in progress. It is answered by the controller or by its deadline, whichever comes first.
-struct ChangeCall {
-  std::atomic<bool> answered = false;
-  grpc::Alarm alarm;
-};
+absl::Status Stopping() {
+  return absl::UnavailableError(
+      "the coordinator is stopping; repeat the change under its request id");
+}
 
 class CoordinatorService : public AdmittedService {
  public:
   CoordinatorService(Controller& controller, Admission& admission, const ServiceLimits& limits,
-                     std::shared_ptr<const Credentials> to_workers, OpenStreams logs)
+                     std::shared_ptr<const Credentials> to_workers, OpenStreams logs,
+                     std::shared_ptr<OpenChanges> changes)
       : AdmittedService(admission),
         controller_(controller),
         limits_(limits),
         to_workers_(std::move(to_workers)),
-        open_logs_(std::move(logs)) {
+        open_logs_(std::move(logs)),
+        open_changes_(std::move(changes)) {
 #define NIBBLE_PATH(Verb) "/nibble.v1.Coordinator/" #Verb
 #define NIBBLE_CHANGE(Verb)                                                                   \
   AddUnary<v1::Verb##Request, v1::Verb##Response>(                                            \
@@ -184,18 +183,26 @@ class CoordinatorService : public AdmittedService {
     }
     const auto call = std::make_shared<ChangeCall>();
     const int64_t most_ms = limits_.change_ms;
-    call->alarm.Set(std::chrono::system_clock::now() + std::chrono::milliseconds(most_ms),
-                    // The alarm keeps its callback; releasing the call, which owns the alarm,
-                    // avoids a cycle.
-                    [held = call, reactor, most_ms, record](bool is_time) mutable {
-                      const auto call = std::move(held);
-                      if (!is_time || call->answered.exchange(true)) return;
-                      const absl::Status late = absl::DeadlineExceededError(absl::StrCat(
-                          "the change was not durable within ", most_ms,
-                          " ms and may still become so; repeat it under its request id"));
-                      record(late, nullptr);
-                      reactor->Finish(ToGrpc(late));
-                    });
+    const bool taken = open_changes_->Add(
+        call, std::chrono::system_clock::now() + std::chrono::milliseconds(most_ms),
+        // The alarm keeps its callback; releasing the call, which owns the alarm, avoids a cycle.
+        [held = call, changes = open_changes_, reactor, most_ms, record](bool is_time) mutable {
+          const auto call = std::move(held);
+          changes->Remove(call);
+          if (call->answered.exchange(true)) return;
+          const absl::Status late =
+              is_time ? absl::DeadlineExceededError(absl::StrCat(
+                            "the change was not durable within ", most_ms,
+                            " ms and may still become so; repeat it under its request id"))
+                      : Stopping();
+          record(late, nullptr);
+          reactor->Finish(ToGrpc(late));
+        });
+    if (!taken) {
+      record(Stopping(), nullptr);
+      reactor->Finish(ToGrpc(Stopping()));
+      return reactor;
+    }
     // Not gRPC's response, which is released when the deadline answers.
     const std::shared_ptr<Message> answer(response.New());
     const auto done = [this, view = ViewOf(caller), call, reactor, answer, &response,
@@ -233,6 +240,7 @@ class CoordinatorService : public AdmittedService {
   const ServiceLimits limits_;
   const std::shared_ptr<const Credentials> to_workers_;
   const OpenStreams open_logs_;
+  const std::shared_ptr<OpenChanges> open_changes_;
 };
 
 }  // namespace
@@ -240,9 +248,10 @@ class CoordinatorService : public AdmittedService {
 std::unique_ptr<grpc::Service> MakeCoordinatorService(Controller& controller, Admission& admission,
                                                       const ServiceLimits& limits,
                                                       std::shared_ptr<const Credentials> to_workers,
-                                                      OpenStreams logs) {
+                                                      OpenStreams logs,
+                                                      std::shared_ptr<OpenChanges> changes) {
   return std::make_unique<CoordinatorService>(controller, admission, limits, std::move(to_workers),
-                                              std::move(logs));
+                                              std::move(logs), std::move(changes));
 }
 
 namespace {

@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "server/service/log_reactor.h"
+#include "server/service/open_changes.h"
 #include "server/service/worker_addresses.h"
 #include "server/state/limits.h"
 
@@ -42,11 +43,13 @@ struct ServiceLimits {
   LogLimits logs;
 };
 
-// `to_workers`: of the channels to workers, whose logs it reads; `logs`: its streams of them.
+// `to_workers`: of the channels to workers, whose logs it reads; `logs`: its streams of them;
+// `changes`: those that it has not answered.
 std::unique_ptr<grpc::Service> MakeCoordinatorService(Controller& controller, Admission& admission,
                                                       const ServiceLimits& limits,
                                                       std::shared_ptr<const Credentials> to_workers,
-                                                      OpenStreams logs);
+                                                      OpenStreams logs,
+                                                      std::shared_ptr<OpenChanges> changes);
 
 std::unique_ptr<grpc::Service> MakeAccessService(Admission& admission);
 

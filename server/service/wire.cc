@@ -72,8 +72,20 @@ class WireVisitor : public FieldVisitor {
   }
 
   absl::Status OnValue(const VisitedField& value) override {
-    if (value.field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM) return absl::OkStatus();
     const Reflection& reflection = *value.message.GetReflection();
+    if (value.field.type() == FieldDescriptor::TYPE_STRING) {
+      std::string scratch;
+      const std::string& text =
+          value.index < 0 ? reflection.GetStringReference(value.message, &value.field, &scratch)
+                          : reflection.GetRepeatedStringReference(value.message, &value.field,
+                                                                  value.index, &scratch);
+      if (!HasUnseen(text)) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat(
+          value.path, ": '", absl::CHexEscape(text.substr(0, kMaxShown)),
+          "' has a character that is not seen, such as one that changes the direction of the text "
+          "around it"));
+    }
+    if (value.field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM) return absl::OkStatus();
     const int number =
         value.index < 0 ? reflection.GetEnumValue(value.message, &value.field)
                         : reflection.GetRepeatedEnumValue(value.message, &value.field, value.index);
@@ -87,8 +99,9 @@ class WireVisitor : public FieldVisitor {
   const bool change_;
 };
 
-// Unsets each field whose enum value the contract does not have. Lists of enum values are left.
-void UnsetUnknownValues(Message& message) {
+// Unsets each field whose enum value the contract does not have, and blanks what nobody sees in
+// texts. Lists of enum values are left.
+void Tolerate(Message& message) {
   const Reflection& reflection = *message.GetReflection();
   std::vector<const FieldDescriptor*> fields;
   reflection.ListFields(message, &fields);
@@ -99,13 +112,21 @@ void UnsetUnknownValues(Message& message) {
         reflection.ClearField(&message, field);
       }
     }
+    if (field->type() == FieldDescriptor::TYPE_STRING && !field->is_repeated()) {
+      reflection.SetString(&message, field, WithoutUnseen(reflection.GetString(message, field)));
+    } else if (field->type() == FieldDescriptor::TYPE_STRING) {
+      for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
+        reflection.SetRepeatedString(
+            &message, field, i, WithoutUnseen(reflection.GetRepeatedString(message, field, i)));
+      }
+    }
     if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
     if (!field->is_repeated()) {
-      UnsetUnknownValues(*reflection.MutableMessage(&message, field));
+      Tolerate(*reflection.MutableMessage(&message, field));
       continue;
     }
     for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
-      UnsetUnknownValues(*reflection.MutableRepeatedMessage(&message, field, i));
+      Tolerate(*reflection.MutableRepeatedMessage(&message, field, i));
     }
   }
 }
@@ -171,7 +192,7 @@ absl::Status CheckReceived(Message& message) {
   WireVisitor visitor(/*change=*/type.FindFieldByName("request_id") != nullptr);
   absl::Status status = VisitFields(message, visitor);
   if (!status.ok() && &type == v1::ConnectRequest::descriptor()) {
-    UnsetUnknownValues(message);
+    Tolerate(message);
     status = VisitFields(message, visitor);
   }
   if (status.ok()) message.DiscardUnknownFields();

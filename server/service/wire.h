@@ -2,12 +2,13 @@
 //
 // A handler takes Received<Request> in place of Request, or AnyReceived in place of a request of
 // any type, because gRPC answers bytes that it cannot parse with a status that names nothing.
-// Refused with INVALID_ARGUMENT, naming the field: a string that is not UTF-8, an enum value that
-// the contract does not have (in a list also UNSPECIFIED, which selects nothing), and an unknown
-// field inside a message of a change, because ignoring it would change the request. Other unknown
-// fields are dropped, so that newer callers work. A worker's report is not refused for anything
-// that a newer daemon added: unknown fields are dropped at every depth, and a field with an unknown
-// enum value counts as unset.
+// Refused with INVALID_ARGUMENT, naming the field: a string that is not UTF-8 or has characters
+// that nobody sees, such as marks of direction (HasUnseen), an enum value that the contract does
+// not have (in a list also UNSPECIFIED, which selects nothing), and an unknown field inside a
+// message of a change, because ignoring it would change the request. Other unknown fields are
+// dropped, so that newer callers work. A worker's report is not refused for anything that a newer
+// daemon added: unknown fields are dropped at every depth, a field with an unknown enum value
+// counts as unset, and what nobody sees becomes a blank.
 //
 // Statuses keep the coordinator's codes, whose numbers are gRPC's, and carry details for programs
 // (google.rpc.Status in grpc-status-details-bin):

@@ -170,6 +170,33 @@ TEST(ReceivedReportTest, ReportsHaveNoListsOfEnumValues) {
   EXPECT_GT(types.size(), 10);
 }
 
+TEST(ReceivedRequestTest, TextsWithCharactersThatNobodySeesAreRefused) {
+  const auto refused = [](google::protobuf::Message& message) {
+    const absl::Status status = CheckReceived(message);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  };
+  v1::KillJobRequest kill;
+  kill.set_request_id("request-1");
+  kill.set_reason("naïve → שלום");
+  EXPECT_EQ(CheckReceived(kill), absl::OkStatus());
+  kill.set_reason("paid \u202e100 ton\u202c");
+  EXPECT_THAT(refused(kill), testing::StartsWith("reason: 'paid \\xe2\\x80\\xae"));
+  v1::SubmitJobRequest submit;
+  submit.set_request_id("request-1");
+  submit.set_spec_yaml("name: a\n# \u2067\n");
+  EXPECT_THAT(refused(submit), testing::StartsWith("spec_yaml: "));
+}
+
+TEST(ReceivedReportTest, WhatNobodySeesInAReportIsABlank) {
+  v1::ConnectRequest report;
+  report.mutable_identity()->set_name("w1");
+  report.add_gangs()->set_detail("error: \u202eno\n");
+  EXPECT_EQ(CheckReceived(report), absl::OkStatus());
+  EXPECT_EQ(report.gangs(0).detail(), "error:  no\n");
+  EXPECT_EQ(report.identity().name(), "w1");
+}
+
 TEST(ReceivedRequestTest, ChangesKeepToTheContract) {
   v1::SubmitJobRequest submit;
   submit.set_request_id("request-1");

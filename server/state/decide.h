@@ -31,6 +31,7 @@
 #include "proto/nibble/v1/update.pb.h"
 #include "proto/nibble/v1/worker.pb.h"
 #include "proto/nibble/v1/worker_link.pb.h"
+#include "server/state/limits.h"
 #include "server/state/state.h"
 
 namespace nibble {
@@ -209,7 +210,8 @@ MaybeUpdate DecideShardReport(const State& state, const std::string& worker,
                               const v1::ShardReport& report, const Caller& caller);
 // All shards that a worker stores: it is no longer a holder of any other.
 MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
-                                 const std::vector<v1::ShardReport>& shards, const Caller& caller);
+                                 const std::vector<v1::ShardReport>& shards, const Caller& caller,
+                                 int64_t most_facts = kMaxFacts);
 // A reader on some worker found a damaged shard. If other workers store the shard, the holder no
 // longer counts as one; otherwise the checkpoint is damaged. Unset if it was no holder.
 MaybeUpdate DecideDamage(const State& state, const v1::DamagedShard& damage, const Caller& caller);

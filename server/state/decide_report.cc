@@ -370,7 +370,8 @@ MaybeUpdate DecideShardReport(const State& state, const std::string& worker,
 }
 
 MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
-                                 const std::vector<v1::ShardReport>& shards, const Caller& caller) {
+                                 const std::vector<v1::ShardReport>& shards, const Caller& caller,
+                                 int64_t most_facts) {
   std::set<std::string> there;
   for (const v1::ShardReport& shard : shards) there.insert(ShardKey(shard.ref(), shard.rank()));
   v1::Update update = decide::NextUpdate(state, caller);
@@ -393,7 +394,7 @@ MaybeUpdate DecideShardInventory(const State& state, const std::string& worker,
       damaged.set_detail(absl::StrCat("the shard of rank ", shard.rank(), " is lost: ", worker,
                                       ", its only holder, no longer stores it"));
     }
-    if (update.facts_size() + 2 > kMaxFacts) break;
+    if (update.facts_size() + 2 > most_facts) break;
   }
   return decide::Checked(state, std::move(update));
 }

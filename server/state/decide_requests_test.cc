@@ -345,6 +345,95 @@ TEST_F(CatalogueTest, APinnedCheckpointCannotBeDeleted) {
   EXPECT_TRUE(cluster_.state().ShardsOf(Ref(10)).empty());
 }
 
+TEST_F(CatalogueTest, ACheckpointHasABoundedNumberOfPinsAndAShardOfHolders) {
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  for (int64_t i = 0; i <= kMaxPins; ++i) {
+    cluster_.author = absl::StrCat("ann-", i);
+    EXPECT_EQ(Pin(10).code(), i < kMaxPins ? Code::kOk : Code::kResourceExhausted) << i;
+  }
+  const v1::CheckpointShard& shard = *cluster_.state().FindShard(Ref(10), 0);
+  v1::ShardReport copy;
+  *copy.mutable_ref() = Ref(10);
+  copy.set_world(4);
+  copy.set_bytes(shard.bytes());
+  copy.set_manifest_crc32c(shard.manifest_crc32c());
+  ASSERT_EQ(shard.holders_size(), 1);
+  for (int64_t i = 1; i <= kMaxHolders; ++i) {
+    const std::string worker = absl::StrCat("holder-", i);
+    ASSERT_EQ(cluster_.Register(worker, 1, 1), absl::OkStatus());
+    EXPECT_EQ(
+        cluster_.Run(DecideShardReport(cluster_.state(), worker, copy, cluster_.caller())).code(),
+        i < kMaxHolders ? Code::kOk : Code::kResourceExhausted)
+        << i;
+  }
+}
+
+TEST_F(CatalogueTest, TheCheckpointThatTheLiveAttemptBeganFromCannotBeDeleted) {
+  ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 15, 0, "killed",
+                            v1::FAILURE_CAUSE_MACHINE),
+            absl::OkStatus());
+  cluster_.now_ms += kMaxBackoffMs;
+  ASSERT_EQ(cluster_.Start(job_), absl::OkStatus());
+  ASSERT_EQ(cluster_.Job(job_).attempt().resume().step(), 10);
+  ASSERT_EQ(cluster_.Checkpoint(job_, 20), absl::OkStatus());
+  const absl::Status refused = Delete(10);
+  EXPECT_EQ(refused.code(), Code::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(refused.message(), "the job's attempt started from")) << refused;
+  // The next attempt begins from the newer one.
+  ASSERT_EQ(cluster_.Report(job_, "w1", v1::RANK_PHASE_FAILED, 25, 0, "killed",
+                            v1::FAILURE_CAUSE_MACHINE),
+            absl::OkStatus());
+  EXPECT_EQ(Delete(10), absl::OkStatus());
+}
+
+TEST_F(CatalogueTest, ASecondHolderBeforeTheLastShardDoesNotCommit) {
+  for (int32_t rank = 0; rank < 3; ++rank) {
+    ASSERT_EQ(cluster_.Shard(job_, 10, rank), absl::OkStatus());
+  }
+  v1::ShardReport copy;
+  *copy.mutable_ref() = Ref(10);
+  copy.set_world(4);
+  copy.set_bytes(cluster_.state().FindShard(Ref(10), 0)->bytes());
+  copy.set_manifest_crc32c(cluster_.state().FindShard(Ref(10), 0)->manifest_crc32c());
+  ASSERT_EQ(cluster_.Run(DecideShardReport(cluster_.state(), "w3", copy, cluster_.caller())),
+            absl::OkStatus());
+  EXPECT_EQ(cluster_.state().FindShard(Ref(10), 0)->holders_size(), 2);
+  EXPECT_EQ(cluster_.state().NewestGood(job_), nullptr);
+  ASSERT_EQ(cluster_.Shard(job_, 10, 3), absl::OkStatus());
+  EXPECT_NE(cluster_.state().NewestGood(job_), nullptr);
+}
+
+TEST_F(CatalogueTest, AnInventoryThatMissesMoreThanAnUpdateHoldsIsTakenInParts) {
+  for (const int64_t step : {10, 20, 30}) {
+    ASSERT_EQ(cluster_.Checkpoint(job_, step), absl::OkStatus());
+  }
+  constexpr int64_t kMost = 3;
+  const auto lost = [this] {
+    int64_t shards = 0;
+    for (const int64_t step : {10, 20, 30}) {
+      for (const v1::CheckpointShard* shard : cluster_.state().ShardsOf(Ref(step))) {
+        shards += shard->holders_size() == 0;
+      }
+    }
+    return shards;
+  };
+  int updates = 0;
+  while (true) {
+    const MaybeUpdate update =
+        DecideShardInventory(cluster_.state(), "w1", {}, cluster_.caller(), kMost);
+    ASSERT_EQ(update.status(), absl::OkStatus());
+    if (!update->has_value()) break;
+    ASSERT_LE((*update)->facts_size(), kMost);
+    const int64_t before = lost();
+    ASSERT_EQ(cluster_.Apply(**update), absl::OkStatus());
+    ASSERT_GT(lost(), before);
+    ++updates;
+  }
+  EXPECT_GT(updates, 1);
+  EXPECT_TRUE(cluster_.state().index().ShardsOn("w1").empty());
+}
+
 TEST_F(CatalogueTest, TheCheckpointThatAJobWouldResumeFromCannotBeDeleted) {
   ASSERT_EQ(cluster_.Checkpoint(job_, 10), absl::OkStatus());
   EXPECT_EQ(Delete(10).code(), Code::kFailedPrecondition);

@@ -1,4 +1,5 @@
 // The cause of a failure, and its consequences for the job and the worker.
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -77,6 +78,16 @@ TEST_F(FailureCauseTest, AFullDiskIsRetriedWithoutLimitAndWithGrowingBackoff) {
   EXPECT_GT(last, Job().restart_policy().initial_backoff_ms());
   EXPECT_EQ(Job().restarts_without_progress(), 0);
   ExpectNoBlame();
+}
+
+TEST_F(FailureCauseTest, TheNewestAttemptsAreRemembered) {
+  for (int64_t number = 1; number <= kMaxRecentAttempts + 1; ++number) {
+    Start();
+    Fail("w1", v1::FAILURE_CAUSE_DISK, "No space left on device");
+    ASSERT_EQ(Job().recent_attempts_size(), std::min(number, kMaxRecentAttempts));
+  }
+  EXPECT_EQ(Job().recent_attempts(0).number(), 2);
+  EXPECT_EQ(Job().recent_attempts().rbegin()->number(), kMaxRecentAttempts + 1);
 }
 
 TEST_F(FailureCauseTest, AFailureOnACheckpointKnownToBeDamagedDoesNotCount) {

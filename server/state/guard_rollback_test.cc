@@ -122,6 +122,15 @@ TEST_F(GuardRollbackTest, TheNextAttemptResumesFromACheckpointBeforeTheHarm) {
   EXPECT_EQ(cluster_.state().NewestGood(job_)->ref().attempt(), 3);
 }
 
+TEST_F(GuardRollbackTest, WithoutTheFirstCheckpointTheOldestThatIsLeftCountsFromItsStepOn) {
+  Submit("");
+  Start(-1, {20});  // that of step 10 was deleted
+  RollBack(21);     // 20 is good, less the margin 10: the step of the first checkpoint
+  EXPECT_EQ(Job().state(), v1::JOB_STATE_RECOVERING);
+  EXPECT_THAT(Harmed(), IsEmpty());
+  Start(20);
+}
+
 TEST_F(GuardRollbackTest, StepsWithFindingsBeforeTheLastOneCountAsHarmed) {
   Submit("");
   Start(-1, {10, 20, 30, 40});

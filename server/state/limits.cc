@@ -1,5 +1,6 @@
 #include "server/state/limits.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -285,6 +286,28 @@ class BoundsVisitor : public FieldVisitor {
   }
 };
 
+// Bytes of the character at the beginning of the text if HasUnseen finds it; else 0.
+size_t UnseenBytes(absl::string_view utf8) {
+  const auto byte = [&utf8](size_t i) {
+    return i < utf8.size() ? static_cast<unsigned char>(utf8[i]) : 0;
+  };
+  const auto within = [](int value, int least, int most) {
+    return value >= least && value <= most;
+  };
+  switch (byte(0)) {
+    case 0xc2:  // U+0080 to U+009F
+      return within(byte(1), 0x80, 0x9f) ? 2 : 0;
+    case 0xd8:  // U+061C
+      return byte(1) == 0x9c ? 2 : 0;
+    case 0xe2:  // U+200E, U+200F, U+2028 to U+202E; U+2066 to U+2069
+      if (byte(1) == 0x80)
+        return within(byte(2), 0x8e, 0x8f) || within(byte(2), 0xa8, 0xae) ? 3 : 0;
+      return byte(1) == 0x81 && within(byte(2), 0xa6, 0xa9) ? 3 : 0;
+    default:
+      return 0;
+  }
+}
+
 bool IsWordCharacter(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
 }
@@ -329,8 +352,25 @@ std::string Clip(absl::string_view text, int64_t most) {
   return std::string(text.substr(0, Utf8Bytes(text, static_cast<size_t>(most))));
 }
 
+bool HasUnseen(absl::string_view utf8) {
+  for (size_t i = 0; i < utf8.size(); ++i) {
+    if (UnseenBytes(utf8.substr(i)) > 0) return true;
+  }
+  return false;
+}
+
+std::string WithoutUnseen(absl::string_view utf8) {
+  std::string text;
+  while (!utf8.empty()) {
+    const size_t unseen = UnseenBytes(utf8);
+    text.push_back(unseen > 0 ? ' ' : utf8[0]);
+    utf8.remove_prefix(std::max<size_t>(unseen, 1));
+  }
+  return text;
+}
+
 std::string OneLine(absl::string_view text) {
-  std::string line = Clip(text, kMaxReasonBytes);
+  std::string line = WithoutUnseen(Clip(text, kMaxReasonBytes));
   for (char& c : line) {
     if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
   }

@@ -114,7 +114,14 @@ absl::Status CheckRange(absl::string_view field, int64_t value, int64_t least, i
 
 // The longest prefix of `text` that is whole UTF-8 characters and at most `most` bytes.
 std::string Clip(absl::string_view text, int64_t most);
-// The text as a reason: clipped to kMaxReasonBytes, control characters replaced by blanks.
+// Whether the text has a character that readers do not see as such: a control character beyond
+// ASCII, a separator of lines or paragraphs, or one that changes the direction of the text around
+// it, which then reads as another. Texts that are stored may, if an earlier version took them.
+bool HasUnseen(absl::string_view utf8);
+// The text with a blank in place of each of these.
+std::string WithoutUnseen(absl::string_view utf8);
+// The text as a reason: clipped to kMaxReasonBytes, control characters and what HasUnseen finds
+// replaced by blanks.
 std::string OneLine(absl::string_view text);
 
 }  // namespace nibble

@@ -110,6 +110,21 @@ TEST(Bounds, AClippedTextEndsAtACharacterBoundary) {
   EXPECT_EQ(OneLine("one\ntwo"), "one two");
 }
 
+TEST(Bounds, CharactersThatNobodySeesAreBlanksInReasons) {
+  // "user", then a mark after which the rest reads from right to left.
+  for (const char* unseen : {"\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202e",
+                             "\u2066", "\u2069", "\xc2\x80", "\xc2\x9f"}) {
+    const std::string text = absl::StrCat("user", unseen, "txe");
+    EXPECT_TRUE(HasUnseen(text)) << text;
+    EXPECT_EQ(OneLine(text), "user txe");
+  }
+  for (const char* seen : {"", "→", "שלום", "\u200d", "\u2027", "\u202f", "\u2065", "\u206a",
+                           "\u061b", "\u00a0", "\xe2"}) {
+    EXPECT_FALSE(HasUnseen(seen)) << seen;
+    EXPECT_EQ(WithoutUnseen(seen), seen);
+  }
+}
+
 TEST(Bounds, UnknownFieldsAreRefusedByPathAndNumber) {
   v1::KillJobRequest request;
   std::string bytes = "\xf8\x07\x01";  // field 127, a number

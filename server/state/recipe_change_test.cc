@@ -79,6 +79,17 @@ TEST_F(RecipeChangeTest, StaleExpectedRevisionIsRefused) {
   EXPECT_EQ(Steps(job_), "1@0 2@100 3@200");
 }
 
+TEST_F(RecipeChangeTest, AChangeWithoutSettingsMakesNoRevision) {
+  v1::SetRecipeRequest request = Request("now", -1);
+  request.clear_change();
+  EXPECT_EQ(cluster_.Do<v1::SetRecipeResponse>(request).status(),
+            absl::InvalidArgumentError("change: sets no field"));
+  request.mutable_change()->add_layers()->set_match("*");
+  EXPECT_EQ(cluster_.Do<v1::SetRecipeResponse>(request).status(),
+            absl::InvalidArgumentError("change: the rule for layers '*' sets no field"));
+  EXPECT_EQ(Steps(job_), "1@0");
+}
+
 TEST_F(RecipeChangeTest, AChangeOfAQueuedJobTakesEffectAtItsFirstStep) {
   const auto response = Set("now");
   ASSERT_EQ(response.status(), absl::OkStatus());
