@@ -710,7 +710,7 @@ TEST(ObjectStore, AnUnreachableStoreIsUnavailableAfterTheLastTry) {
   options.tries = 3;
   options.wait = [&pauses](std::chrono::milliseconds) { ++pauses; };
   const auto store = ObjectStore::Create(options).value();
-  const absl::Status status = store->Put({"b", "k"}, "x");
+  const absl::Status status = store->Put({"b", "k"}, "x").status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("s3://b/k at http://127.0.0.1:1"));
   EXPECT_EQ(pauses, 2);
