@@ -35,6 +35,7 @@ class RegistryTrashTest : public CheckpointRegistryTest {
   // A checkpoint of one rank that the coordinator has accepted.
   v1::ShardReport Accepted(agent_testing::TestRank& rank, int64_t step, int64_t attempt = 1) {
     Snapshot(rank, step, attempt);
+    if (HasFatalFailure()) return {};
     const auto shards = Report();
     Answer();
     EXPECT_TRUE(rank.client->Wait().has_value());
