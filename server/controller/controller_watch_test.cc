@@ -100,7 +100,7 @@ bool ShowsEnd(const Messages& messages, size_t count, const std::string& job) {
 }
 
 TEST(ControllerWatchTest, AWatchCutAfterAnyMessageResumesWithoutARepeatOrAGap) {
-  TestCoordinator coordinator({.fresh_store_id = "27c4934527c5ca44567c36dd41a7ec8e"});
+  TestCoordinator coordinator({.fresh_id = FixedId});
   TestWorker worker(coordinator, "w1", 2);
   worker.Obey();
   const std::string ends = coordinator.Submit(1, "ends");
