@@ -63,7 +63,7 @@ class StrayRanksTest : public testing::Test {
   }
 
   static constexpr char kStore[] = "27c4934527c5ca44567c36dd41a7ec8e";
-  TestCoordinator coordinator_{{.fresh_store_id = kStore, .restored = true}};
+  TestCoordinator coordinator_{{.fresh_id = [] { return std::string(kStore); }, .restored = true}};
   TestWorker w1_{coordinator_, "w1", 2};
   TestWorker w2_{coordinator_, "w2", 2};
   std::string job_;
