@@ -334,8 +334,8 @@ absl::StatusOr<Sent> ObjectStore::PutFile(const Place& place, const std::string&
           absl::StrCat("uploading ", NameOf(place), ": the store's answer has no UploadId"));
     }
     const absl::StatusOr<std::string> parts = PutParts(place, upload, file.get(), path, sent);
-    absl::StatusOr<std::string> etag = parts.status();
-    if (parts.ok()) etag = Complete(place, upload, *parts);
+    absl::StatusOr<std::string> etag =
+        parts.ok() ? Complete(place, upload, *parts) : absl::StatusOr<std::string>(parts.status());
     status = etag.status();
     if (status.ok()) {
       sent.etag = *std::move(etag);

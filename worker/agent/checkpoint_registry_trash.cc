@@ -22,8 +22,9 @@ int64_t CheckpointRegistry::NewestAccepted(const std::string& job) const {
 }
 
 bool CheckpointRegistry::MakeRoom(int64_t bytes) {
-  return options_.trash->Free(bytes,
-                              [this](const std::string& job) { return NewestAccepted(job); });
+  return options_.trash != nullptr && options_.trash->Free(bytes, [this](const std::string& job) {
+    return NewestAccepted(job);
+  });
 }
 
 absl::Status CheckpointRegistry::MoveToTrash(const StoredCheckpoint& checkpoint, int32_t rank,
