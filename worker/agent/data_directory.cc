@@ -287,6 +287,7 @@ absl::Status Provenance::RecordOrder(const v1::DesiredGang& gang, const v1::Stor
   *order.mutable_revisions() = gang.revisions();
   order.set_attempt(gang.attempt());
   order.set_owner(gang.owner());
+  order.set_running(true);
   {
     const MutexLock lock(&mutex_);
     if (!Note(std::move(order)) && !unsaved_.contains(gang.job())) return absl::OkStatus();
@@ -316,7 +317,8 @@ bool Provenance::NoteJob(const v1::JobOrder& job, const v1::StoreIdentity& store
   const auto known = orders_.find(job.job());
   // An order of another epoch or store is reported until that store has taken it in.
   if (known != orders_.end() &&
-      (known->second.attempt() > job.attempt() || !SameEpoch(known->second.store(), store))) {
+      ((known->second.running() && known->second.attempt() >= job.attempt()) ||
+       !SameEpoch(known->second.store(), store))) {
     return unsaved_.contains(job.job());
   }
   return Note(std::move(order)) || unsaved_.contains(job.job());
@@ -331,7 +333,7 @@ v1::StoreIdentity Provenance::StoreOf(const std::string& job) const {
 int64_t Provenance::AttemptOf(const std::string& job) const {
   const MutexLock lock(&mutex_);
   const auto at = orders_.find(job);
-  return at == orders_.end() ? 0 : at->second.attempt();
+  return at != orders_.end() && at->second.running() ? at->second.attempt() : 0;
 }
 
 void Provenance::Forget(const std::string& job) {

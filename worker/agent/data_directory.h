@@ -14,7 +14,8 @@
 //                   behind; the next one removes it.
 //   stores          a line "ID EPOCH SEQUENCE EPOCH-ID LIFE MAC" for each store, as it was when
 //                   ranks were last ordered or shards accepted; the store followed now is last
-//   jobs/JOB/order  the newest order of a job as v1.Orphan and its CRC-32C. One that cannot be read
+//   jobs/JOB/order  the newest order of a job as v1.Orphan and its CRC-32C; `running` is set if it
+//                   was to run ranks, and not only to store copies. One that cannot be read
 //                   counts as unknown: the job is an orphan, and is never dropped.
 //
 // Ownership: values and the files, which no other process uses while the lock is taken.
@@ -103,7 +104,7 @@ class Provenance {
   bool NoteJob(const v1::JobOrder& job, const v1::StoreIdentity& store);
   // The store of the job's newest order; unset id: unknown.
   v1::StoreIdentity StoreOf(const std::string& job) const;
-  // The attempt of the job's newest order; 0: none is known.
+  // The attempt of the job's newest order to run ranks here; 0: none is known.
   int64_t AttemptOf(const std::string& job) const;
   // Forgets the job's order; call it when no rank or shard of the job needs it.
   void Forget(const std::string& job);

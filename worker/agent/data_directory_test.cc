@@ -154,6 +154,21 @@ TEST_F(ProvenanceTest, AJobWhoseCopiesAreStoredHereIsKnownInTheNextLife) {
   EXPECT_EQ(report.orphans(0).attempt(), 3);
 }
 
+TEST_F(ProvenanceTest, AnAttemptOfWhichOnlyCopiesAreStoredHereMayStartHere) {
+  EXPECT_TRUE(Obeys(Store(kOld, 1, 5)));
+  v1::JobOrder job;
+  job.set_job("train-1");
+  job.set_spec_yaml("name: a\n");
+  job.set_attempt(2);
+  job.set_owner("ann");
+  EXPECT_TRUE(provenance_->NoteJob(job, Store(kOld, 1, 5)));
+  EXPECT_EQ(provenance_->AttemptOf("train-1"), 0);
+  ASSERT_EQ(provenance_->RecordOrder(Gang("train-1", 2), Store(kOld, 1, 5)), absl::OkStatus());
+  EXPECT_FALSE(provenance_->NoteJob(job, Store(kOld, 1, 5)));
+  NextLife();
+  EXPECT_EQ(provenance_->AttemptOf("train-1"), 2);
+}
+
 TEST_F(ProvenanceTest, AnotherStoreIsObeyedAndTheFirstIsNotForgotten) {
   EXPECT_TRUE(Obeys(Store(kOld, 2, 50)));
   EXPECT_TRUE(Obeys(Store(kNew, 1, 1)));
