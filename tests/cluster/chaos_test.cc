@@ -242,7 +242,8 @@ class Chaos : public testing::Test {
         break;
     }
     for (const char* const role : kRoles) {
-      const absl::Status ready = cluster.AwaitReady(role);
+      // A restored coordinator has other flags, and the bed another object for them.
+      const absl::Status ready = bed_.cluster().AwaitReady(role);
       ASSERT_TRUE(ready.ok()) << ready;
     }
     CheckFlags();
